@@ -1,0 +1,407 @@
+"""`RowView`, a sequence of the rows of arrays, and `iter`, which makes one.
+
+A view is a source, an order and options, none of which ever changes: slicing slices the order, reversing
+slices it backwards, and only asking for a row, or the next one, does any work.
+"""
+
+import builtins
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, NoReturn, SupportsIndex, TypeVar, cast, overload
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+from numpy.typing import DTypeLike, NDArray
+
+from lazyrows import _kernels
+from lazyrows._orders import Order
+from lazyrows._prefetch import Recent, prefetch
+from lazyrows._sources import Block, NestedSource, Placement, Source, as_row, is_traced, locate, source_of
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a view makes its rows; `None` is the default, chosen when rows are first made."""
+
+    chunk_size: "int | None" = None
+    prefetch: "int | None" = None
+    device: Placement = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chunk_size", _count("chunk_size", self.chunk_size, least=1))
+        object.__setattr__(self, "prefetch", _count("prefetch", self.prefetch, least=0))
+        if not isinstance(self.device, jax.Device | Sharding | None):
+            raise TypeError(f"device must be a jax.Device or a jax.sharding.Sharding, not {self.device!r}")
+
+    @property
+    def depth(self) -> int:
+        # one chunk ahead overlaps the making of rows with their use; a second one only holds memory
+        return 1 if self.prefetch is None else self.prefetch
+
+
+def _count(name: str, value: Any, least: int) -> "int | None":
+    if value is None:
+        return None
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer or None, not {value!r}")
+    if operator.index(value) < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return operator.index(value)
+
+
+class RowIterator(chain[Row]):
+    """An independent iterator over the rows of a view; it has a `__length_hint__`, and stays exhausted.
+
+    It is `itertools.chain` over the groups of rows that are made together, so that a row costs no Python call.
+    """
+
+    _progress: "_Progress"
+
+    @classmethod
+    def over(cls, groups: "Callable[[_Progress], Iterator[Iterator[Row]]]", length: int) -> "RowIterator[Row]":
+        progress = _Progress(length)
+        made = cast("RowIterator[Row]", cls.from_iterable(groups(progress)))
+        made._progress = progress
+        return made
+
+    def __length_hint__(self) -> int:
+        return self._progress.pending + operator.length_hint(self._progress.group)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("cannot copy or pickle a row iterator: keep the RowView, and iterate over it again")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How many rows are still to be made, and the group of made ones being handed out."""
+
+    pending: int
+    group: Iterator[Any] = iter(())
+
+
+class RowView(Sequence[Row]):
+    """The rows of an array, or of a pytree of arrays, as a lazy sequence. `lazyrows.iter` makes one.
+
+    It behaves as the list `[x[i] for i in range(len(x))]` wherever a list has an answer, except that rows are made
+    when asked for, on the device, and that slices and reversals are views too: they cost nothing and compile nothing.
+
+    >>> rows = lazyrows.iter(jnp.arange(12).reshape(6, 2))
+    >>> rows
+    RowView(6 rows of int32[2])
+    >>> rows[-1]
+    Array([10, 11], dtype=int32)
+    >>> [int(row.sum()) for row in rows[::-2]]
+    [21, 13, 5]
+
+    An integer gives a row: anything with `__index__`, or a traced integer, which is clamped as JAX clamps it. A slice,
+    a list or 1-D array of integers, or a boolean mask of length `len(rows)` gives a view in that order.
+
+    >>> rows[[4, 0]], rows[1:-1][rows.stack()[1:-1, 0] > 4]
+    (RowView(2 rows of int32[2]), RowView(2 rows of int32[2]))
+
+    A view is a pytree whose leaves are its source's arrays, so it may be an argument of a jitted function. It may be
+    shared between threads, pickled and copied. Its iterators may not: each is for one thread.
+
+    Raises:
+      IndexError: an integer out of range, in a list with its position; a mask of another length.
+      TypeError: any other index, with what to write instead.
+      RuntimeError: JAX's own, where the source has been deleted or donated when a row is made.
+    """
+
+    _tree: Any
+    _order: Order
+    _options: Options
+    _length: int
+
+    @classmethod
+    def _make(cls, tree: Any, order: Order, options: Options, length: int) -> "RowView[Any]":
+        view = cls.__new__(cls)
+        view._tree, view._order, view._options, view._length = tree, order, options, length
+        return view
+
+    def _reorder(self, order: Order) -> "RowView[Row]":
+        view = self._make(self._tree, order, self._options, self._length)
+        view.__dict__ = self.__dict__ | {"_order": order}
+        return view
+
+    def _with(self, options: Options) -> "RowView[Row]":
+        given = {field.name: getattr(options, field.name) for field in fields(options)}
+        merged = replace(self._options, **{name: value for name, value in given.items() if value is not None})
+        return self._make(self._tree, self._order, merged, self._length)
+
+    @cached_property
+    def _source(self) -> Source:
+        # made here only for a view that a transformation has rebuilt around other leaves
+        source = source_of(self._tree, self._options.device)
+        if len(source) != self._length:
+            raise ValueError(
+                f"this view is of {self._length} rows, but a transformation has left its arrays {len(source)}: "
+                "to map or scan over rows, pass rows.stack()"
+            )
+        return source
+
+    @cached_property
+    def _traced(self) -> bool:
+        return is_traced(self._tree)
+
+    @cached_property
+    def _chunk_size(self) -> int:
+        leaves = jax.tree.leaves(self.element_spec)
+        row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        return _kernels.chunk_rows(self._options.chunk_size or 0, self._length, row_bytes)
+
+    @cached_property
+    def _recent(self) -> Recent[Row]:
+        source, size = self._source, self._chunk_size
+        # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
+        return Recent(source.row, partial(_fetch_aligned, source, size), size, source.context, _may_keep)
+
+    @property
+    def element_spec(self) -> Any:
+        """What every row is: a `jax.ShapeDtypeStruct`, or a pytree of them, with dtype, weak type and sharding."""
+        return self._source.element_spec
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: "slice | Sequence[Any] | NDArray[Any]") -> "RowView[Row]": ...
+    @overload
+    def __getitem__(self, index: "SupportsIndex | jax.Array") -> Row: ...
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is int:
+            return self._row(self._order[index])
+        if isinstance(index, slice):
+            return self._reorder(self._order.slice(index))
+        if isinstance(index, jax.core.Tracer):
+            return self._source.row(locate(self._order, _scalar(index)))
+        if isinstance(index, jax.Array):
+            index = np.asarray(jax.device_get(index))
+        if isinstance(index, list | range) or (isinstance(index, np.ndarray) and index.ndim):
+            return self._reorder(self._order.select(cast("Any", index)))
+        return self._row(self._order[_integer(index)])
+
+    def _row(self, position: int) -> Row:
+        whole = self._traced or self._chunk_size == 1
+        return self._source.row(position) if whole else self._recent.row(position)
+
+    def __iter__(self) -> RowIterator[Row]:
+        return RowIterator.over(self._groups, len(self))
+
+    def __reversed__(self) -> RowIterator[Row]:
+        return builtins.iter(self[::-1])
+
+    def _groups(self, progress: "_Progress") -> Iterator[Iterator[Row]]:
+        for exploded in prefetch(self._plan(), self._explode, self._options.depth):
+            for rows in exploded:
+                progress.pending -= len(rows)
+                progress.group = builtins.iter(rows)
+                yield progress.group
+
+    def _plan(self) -> Iterable[Order]:
+        """The order in pieces: the first row alone, so that it comes at once, then chunk by chunk."""
+        if self._traced:
+            return self._order.chunks(max(1, len(self)))
+        first, rest = self._order.slice(slice(1)), self._order.slice(slice(1, None))
+        size = self._chunk_size if len(self) >= _kernels.EXPLODE_ROWS else 1
+        return chain(first.chunks(1), rest.chunks(size))
+
+    def _explode(self, piece: Order) -> Iterator[Sequence[Row]]:
+        """The rows of a piece, a group at a time: their block is made now, each group when it is wanted."""
+        if len(piece) == 1 and not self._traced:
+            return builtins.iter([[self._source.row(piece[0])]])
+        block = self._fetch(piece)
+        return (block.rows(start) for start in range(0, len(block), block.step))
+
+    def _fetch(self, piece: Order) -> Block:
+        return self._source.fetch(piece, self._chunk_size)
+
+    def stack(self) -> Any:
+        """Return the rows as one array of shape `(len(rows), *row.shape)`, or as a pytree of such arrays.
+
+        One gather, equal to `jnp.stack(list(rows))`; always a new array, never the source itself.
+        """
+        arrays = self._source.fetch(self._order, len(self)).arrays()
+        return jax.tree.unflatten(jax.tree.structure(self.element_spec), arrays)
+
+    def __contains__(self, value: object) -> bool:
+        return any(matches.any() for matches in self._matches(value))
+
+    def count(self, value: Any) -> int:
+        """Return how many rows equal `value` in all leaves and elements; waits for the rows."""
+        return sum(int(matches.sum()) for matches in self._matches(value))
+
+    def index(self, value: Any, start: int = 0, stop: "int | None" = None) -> int:
+        """Return the first position of a row equal to `value`, as `list.index` does; waits for the rows.
+
+        Raises:
+          ValueError: no row between `start` and `stop` equals `value`.
+        """
+        window = range(len(self))[start:stop]
+        seen = window.start
+        for matches in self[start:stop]._matches(value):
+            if matches.any():
+                return seen + int(matches.argmax())
+            seen += len(matches)
+        raise ValueError(f"{value!r} is not among the rows")
+
+    def _matches(self, value: Any) -> Iterator[NDArray[np.bool_]]:
+        """For each chunk, which of its rows equal `value`: one program and one read back for each leaf."""
+        wanted = as_row(value, self.element_spec)
+        if wanted is None:
+            return
+
+        def compare(piece: Order) -> "tuple[int, list[jax.Array]]":
+            block = self._fetch(piece)
+            return len(piece), [_kernels.equal_rows(a, w) for a, w in zip(block.arrays(), wanted)]
+
+        for length, leaves in prefetch(self._order.chunks(self._chunk_size), compare, self._options.depth):
+            yield np.logical_and.reduce([np.asarray(equal) for equal in jax.device_get(leaves)])[:length]
+
+    def __array__(self, dtype: DTypeLike = None, copy: "bool | None" = None) -> NDArray[Any]:
+        """The rows as one NumPy array, for rows that are arrays; waits for them."""
+        if copy is False:
+            raise ValueError("rows are on a device: making a NumPy array of them needs a copy")
+        return np.asarray(self.__jax_array__(), dtype)
+
+    def __jax_array__(self) -> jax.Array:
+        """The rows as one array, for rows that are arrays."""
+        if not isinstance(self.element_spec, jax.ShapeDtypeStruct):
+            raise TypeError("rows that are pytrees make no one array: use rows.stack(), which is a pytree of arrays")
+        return self.stack()
+
+    def __row_source__(self, placement: Placement, traced: bool) -> Source:
+        return NestedSource(source_of(self._tree, placement or self._options.device, traced), self._order)
+
+    def __reduce__(self) -> Any:
+        return RowView._make, (self._tree, self._order, self._options, self._length)
+
+    def __repr__(self) -> str:
+        rows = f"{len(self)} row{'' if len(self) == 1 else 's'}"
+        try:
+            spec = self.element_spec
+        except (TypeError, ValueError):  # rebuilt by a transformation around leaves that have no rows
+            return f"RowView({rows})"
+        return f"RowView({rows} of {jax.tree.map(_Text.of, spec)})"
+
+
+class _Text(str):
+    """A string that is its own repr, for trees of them."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+    @classmethod
+    def of(cls, spec: jax.ShapeDtypeStruct) -> "_Text":
+        return cls(f"{spec.dtype.name}[{','.join(map(str, spec.shape))}]")
+
+
+def _may_keep(row: Any) -> bool:
+    return not is_traced(row)
+
+
+def _fetch_aligned(source: Source, size: int, number: int) -> Block:
+    return source.fetch(Order(range(number * size, min((number + 1) * size, len(source)))), size)
+
+
+def _scalar(index: jax.Array) -> jax.Array:
+    if index.ndim or not np.issubdtype(index.dtype, np.integer):
+        raise TypeError(f"a traced index must be one integer, not {index.dtype}{list(index.shape)}: use rows.stack()")
+    return index
+
+
+def _integer(index: Any) -> int:
+    try:
+        if not isinstance(index, bool | np.bool_):
+            return operator.index(index)
+    except TypeError:
+        pass
+    raise TypeError(f"rows cannot be indexed by {_kind(index)}: {_remedy(index)}")
+
+
+def _kind(index: Any) -> str:
+    return "..." if index is ... else f"{index!r} ({type(index).__name__})"
+
+
+def _remedy(index: Any) -> str:
+    match index:
+        case tuple():
+            return "index the row that rows[i] gives, or rows.stack()"
+        case None:
+            return "use rows.stack()[None]"
+        case builtins.Ellipsis:
+            return "use rows[:]"
+        case bool() | np.bool_():
+            return "use int(...) for a position, or a mask of length len(rows) to choose rows"
+        case float() | np.floating():
+            return "use int(...)"
+        case _:
+            return "use an integer, a slice, a list or 1-D array of integers, or a boolean mask"
+
+
+def _flatten(view: "RowView[Any]") -> "tuple[tuple[Any], tuple[Order, Options, int]]":
+    return (view._tree,), (view._order, view._options, view._length)
+
+
+def _unflatten(aux: "tuple[Order, Options, int]", children: "Iterable[Any]") -> "RowView[Any]":
+    (tree,) = children
+    return RowView._make(tree, *aux)
+
+
+jax.tree_util.register_pytree_node(RowView, _flatten, _unflatten)
+
+
+@overload
+def iter(
+    source: "RowView[Row]",
+    /,
+    *,
+    chunk_size: "int | None" = None,
+    prefetch: "int | None" = None,
+    device: Placement = None,
+) -> "RowView[Row]": ...
+@overload
+def iter(
+    source: "jax.Array | NDArray[Any]",
+    /,
+    *,
+    chunk_size: "int | None" = None,
+    prefetch: "int | None" = None,
+    device: Placement = None,
+) -> "RowView[jax.Array]": ...
+@overload
+def iter(
+    source: Any,
+    /,
+    *,
+    chunk_size: "int | None" = None,
+    prefetch: "int | None" = None,
+    device: Placement = None,
+) -> "RowView[Any]": ...
+def iter(
+    source: Any,
+    /,
+    *,
+    chunk_size: "int | None" = None,
+    prefetch: "int | None" = None,
+    device: Placement = None,
+) -> "RowView[Any]":
+    """Return the rows of an array, or of a pytree of arrays with one common leading length, as a lazy sequence.
+
+    Building it reads nothing, compiles nothing and starts nothing. Rows are made on the source's device, a chunk at a
+    time, and nothing waits for the source's value.
+    """
+    options = Options(chunk_size, prefetch, device)
+    if isinstance(source, RowView):
+        view = cast("RowView[Any]", source)
+        return view if options == Options() else view._with(options)
+    rows = source_of(source, device)
+    view = RowView._make(source, Order(range(len(rows))), options, len(rows))
+    view._source = rows
+    return view
