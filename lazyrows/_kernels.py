@@ -10,7 +10,7 @@ The only file that knows how XLA behaves. Nothing here waits for a value, except
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,21 +19,25 @@ from jax import lax
 from jax.sharding import Sharding
 from numpy.typing import NDArray
 
-# Rows made by one explode. XLA:CPU runs a program inline up to 8 thunks; beyond, it hands them to a thread
-# pool and a call costs tens of µs more. µs per row of whole passes at 8 / 16 / 32 rows, blocks of 256:
-#   int32[]       JAX 0.6.2: 2.3 / 8.7 / 3.9    0.10.2: 1.4 / 5.3 / 1.7    0.12.0.1: 1.5 / 2.8 / 1.7
-#   float32[128]             2.9 / 4.0 / 4.6            2.8 / 3.0 / 2.6              2.2 / 3.1 / 2.5
-# and compiling takes some 10 ms per row made. GPU and TPU: not measured.
+# Rows made by one explode. XLA:CPU runs a program inline up to 8 thunks, or where all its buffers are within 512
+# bytes; beyond, it hands thunks to a thread pool and a call costs tens of µs more. µs per row of whole passes:
+#   blocks of 256, 8 / 16 / 32 rows at a time            JAX 0.6.2: 1.3 / 5.8 / 3.9   0.10.2: 1.3 / 5.3 / 1.7
+#   int32[] in blocks of 128 (512 bytes), 8 / 16 / 32               1.5 / 1.1 / 1.0            1.3 / 1.0 / 0.8
+# and compiling takes 5-10 ms per row made, which is why the tiny ones stop at 16. GPU and TPU: not measured.
 EXPLODE_ROWS = 8
+EXPLODE_TINY_ROWS = 16
+TINY_BYTES = 512
 
-# What a chunk may hold by default: enough rows to make the gather's share small (a gather of 256 costs about as
-# much as one explode), few enough bytes to come from memory the allocator has warm (see benchmarks.md).
-# GPU and TPU: not measured.
+# Rows gathered together by default: enough to make the gather's share small (one of 256 costs about what an explode
+# does), few enough bytes that blocks come from memory the allocator has warm. Rows of 32 KiB and more are as fast made
+# one by one, which copies them once instead of twice. GPU and TPU: not measured.
 CHUNK_ROWS = 256
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**18
 SHORT_CHUNKS = (8, 32, 128)
 
 _INT32_MAX = 2**31 - 1
+_UNGUARDED = (None, "allow")
+_config: Any = jax.config
 _64_BIT_TYPES = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
 
@@ -72,65 +76,96 @@ def _equal_rows(block: jax.Array, row: jax.Array) -> jax.Array:
     return jnp.all(block == row, axis=tuple(range(1, block.ndim)))
 
 
-def chunk_rows(wanted: int, length: int, row_bytes: int) -> int:
-    """How many rows of a source to make together: as many as `wanted`, or as fit the byte budget where that is 0.
+class Chunking(NamedTuple):
+    """How many rows are gathered together, and how many of those are exploded at a time."""
 
-    A short source gets one of few sizes, so that sources of all lengths share few programs. Where there would be
-    fewer rows than an explode makes, they are better made one by one.
+    size: int
+    step: int
+
+
+def chunking(wanted: "int | None", length: int, row_bytes: int) -> Chunking:
+    """How to chunk a source of `length` rows: `wanted` together, or as many as fit the byte budget.
+
+    A short source gets one of few sizes, so that sources of all lengths share few programs. Where the budget has room
+    for fewer rows than an explode makes, they are made one by one.
     """
-    rows = wanted or min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes))
-    enough = next((size for size in SHORT_CHUNKS if size >= length), rows)
-    return min(rows, enough) if wanted or rows >= EXPLODE_ROWS else 1
+    rows = wanted or _default_rows(max(1, row_bytes))
+    size = min(rows, next((short for short in SHORT_CHUNKS if short >= length), rows))
+    tiny = size * row_bytes <= TINY_BYTES
+    return Chunking(size, min(size, EXPLODE_TINY_ROWS if tiny else EXPLODE_ROWS))
+
+
+def _default_rows(row_bytes: int) -> int:
+    tiny = TINY_BYTES // row_bytes
+    rows = min(CHUNK_ROWS, tiny if tiny >= 2 * EXPLODE_TINY_ROWS else CHUNK_BYTES // row_bytes)
+    return rows if rows >= EXPLODE_ROWS else 1
 
 
 def gather(x: jax.Array, indices: NDArray[Any]) -> jax.Array:
     """The rows of `x` at `indices` (1-D int32 or int64, in bounds) as one array."""
-    return _call(_gather, x, indices)
+    return _caller(_gather, x)(indices)
 
 
 def window(x: jax.Array, start: int, size: int) -> jax.Array:
     """Rows `start` to `start + size` of `x` as one new array: a gather of neighbours, four times as fast."""
-    return _call(_window(size), x, start)
+    return _caller(_window(size), x)(start)
 
 
-def row(x: jax.Array, index: "int | jax.Array") -> jax.Array:
-    """Row `index` of `x`; a traced index is clamped, as JAX does."""
-    return _call(_row, x, index)
+def indexer(x: jax.Array) -> "Callable[[int | jax.Array], jax.Array]":
+    """What makes row `i` of `x`, given `i`; a traced index is clamped, as JAX does."""
+    return _caller(_row, x)
 
 
-def explode(block: jax.Array, start: int, count: int) -> list[jax.Array]:
-    """Rows `start` to `start + count` of `block`, each an array of its own."""
-    traced = isinstance(block, jax.core.Tracer)
-    return _call(_explode(count), block, start if traced else _on_device(start, block.sharding))
+def exploder(block: jax.Array, count: int) -> Callable[[int], list[jax.Array]]:
+    """What makes rows `start` to `start + count` of `block`, each an array of its own, given `start`."""
+    call = _caller(_explode(count), block)
+    if isinstance(block, jax.core.Tracer):
+        return call
+    starts = _device_scalars(block.sharding)
+    return lambda start: call(starts[start])
 
 
 def equal_rows(block: jax.Array, row: NDArray[Any]) -> jax.Array:
     """For each row of `block`, whether all its elements equal those of `row`: bool, still on the device."""
-    return _call(_equal_rows, block, row)
+    return _caller(_equal_rows, block)(row)
 
 
-def _call(program: Callable[..., Any], x: jax.Array, operand: Any) -> Any:
-    """Call with leave to transfer a host operand, and in 64 bits where elements or row numbers are, whatever is set.
+def _caller(program: Callable[..., Any], x: jax.Array) -> Callable[[Any], Any]:
+    """Call with leave to transfer a host operand, and with 64-bit types for 64-bit elements or row numbers.
 
     Entering a context costs 1-2 µs, a quarter of the whole call, so it is entered only where it matters.
     """
     wide = x.dtype in _64_BIT_TYPES or x.shape[0] > _INT32_MAX
-    if not wide and _setting("jax_transfer_guard_host_to_device") in (None, "allow"):
-        return program(x, operand)
-    with jax.transfer_guard_host_to_device("allow"), _enable_x64(wide or _setting("jax_enable_x64")):
-        return program(x, operand)
+
+    def call(operand: Any) -> Any:
+        if not wide and _config.jax_transfer_guard_host_to_device in _UNGUARDED:
+            return program(x, operand)
+        with jax.transfer_guard_host_to_device("allow"), _enable_x64(wide or _config.jax_enable_x64):
+            return program(x, operand)
+
+    return call
 
 
-@lru_cache(maxsize=4096)
-def _on_device(value: int, sharding: Sharding) -> jax.Array:
-    """An int32 scalar made once and kept: its transfer would cost more than the call it is for."""
+@lru_cache
+def _device_scalars(sharding: Sharding) -> "_DeviceScalars":
     (device,) = sharding.device_set
-    with jax.ensure_compile_time_eval(), jax.default_device(device), jax.transfer_guard("allow"):
-        return jnp.asarray(np.int32(value))
+    return _DeviceScalars(device)
 
 
-def _setting(name: str) -> Any:
-    return getattr(jax.config, name)
+class _DeviceScalars(dict[int, jax.Array]):
+    """int32 scalars on a device, uncommitted, made once and kept: a transfer would cost more than the call it is for.
+
+    They number as many as there are starts in a chunk.
+    """
+
+    def __init__(self, device: jax.Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __missing__(self, value: int) -> jax.Array:
+        with jax.ensure_compile_time_eval(), jax.default_device(self._device), jax.transfer_guard("allow"):
+            made = jnp.asarray(np.int32(value))
+        return self.setdefault(value, made)
 
 
 def _enable_x64(value: bool) -> AbstractContextManager[None]:

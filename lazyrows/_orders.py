@@ -62,7 +62,11 @@ class Order:
         dtype = np.int32 if bound <= _INT32_MAX else np.int64
         span = self.positions
         given = np.arange(span.start, span.stop, span.step, dtype) if isinstance(span, range) else span.astype(dtype)
-        return np.pad(given, (0, size - len(given)), mode="edge") if len(given) < size else given
+        if len(given) == size:
+            return given
+        padded = np.empty(size, dtype)  # np.pad takes 20 µs, as long as the gather
+        padded[: len(given)], padded[len(given) :] = given, given[-1]
+        return padded
 
     def then(self, order: "Order") -> "Order":
         """The rows of this order at the positions of another."""

@@ -5,10 +5,9 @@ Nothing is fetched before it is asked for, and nothing is held but the chunks no
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
 Piece = TypeVar("Piece")
 Chunk = TypeVar("Chunk")
@@ -55,21 +54,15 @@ class Stepped(Protocol[Row_co]):
     def rows(self, start: int) -> Sequence[Row_co]: ...
 
 
-@dataclass(slots=True)
-class _Held(Generic[Row]):
-    """The chunk asked for last, by number: fetched when asked for again, its rows kept until handed out."""
-
-    number: int
-    context: Hashable
-    block: "Stepped[Row] | None" = None
-    ready: "dict[int, tuple[Row]]" = field(default_factory=dict[int, tuple[Row]])
+# the chunk asked for last; once asked for again, its context, its block, and by place the rows not yet handed out
+_Held: TypeAlias = "tuple[int, Hashable, Stepped[Row] | None, dict[int, Row]]"
 
 
 class Recent(Generic[Row]):
     """Single rows by position, from the last chunk where a second row of it is wanted, else one by one.
 
     A row of the chunk is handed out once and then made anew, so a caller may delete or donate what it got.
-    `context()` is what else a row depends on: where it has changed, the chunk is forgotten. `keep` refuses
+    `context()` is what else a row depends on: where it has changed, the chunk is fetched again. `keep` refuses
     rows that must not outlive the call (tracers). Safe between threads: a chunk is replaced whole.
     """
 
@@ -83,23 +76,26 @@ class Recent(Generic[Row]):
     ) -> None:
         self._row, self._fetch, self._size = row, fetch, size
         self._context, self._keep = context, keep
-        self._held = _Held[Row](-1, None)
+        self._held: _Held[Row] = -1, None, None, {}
 
     def row(self, position: int) -> Row:
-        number, place = divmod(position, self._size)
-        held, context = self._held, self._context()
-        if held.number != number or held.context != context:
-            self._held = _Held[Row](number, context)
+        number = position // self._size
+        held, context, block, ready = self._held
+        if held != number:
+            self._held = number, None, None, {}
             return self._row(position)
-        ready = held.ready.pop(place, None)
-        return self._explode(held, place) if ready is None else ready[0]
+        now = self._context()
+        if block is None or context != now:
+            block, ready = self._fetch(number), {}
+        place = position - number * self._size
+        row = ready.pop(place, None)
+        return self._explode(block, place, (number, now)) if row is None else row
 
-    def _explode(self, held: _Held[Row], place: int) -> Row:
-        block = held.block or self._fetch(held.number)
+    def _explode(self, block: Stepped[Row], place: int, key: "tuple[int, Hashable]") -> Row:
         start = place - place % block.step
         rows = block.rows(start)
         row = rows[place - start]
         if self._keep(row):
-            held.block = block
-            held.ready.update({start + k: (other,) for k, other in enumerate(rows) if start + k != place})
+            others = {start + k: other for k, other in enumerate(rows) if start + k != place}
+            self._held = *key, block, others
         return row

@@ -4,7 +4,7 @@ A Source says how many rows it has, what one looks like, and makes a block of th
 is checked in `source_of`, once; a source built by it reads nothing until it is asked for a row.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSha
 from numpy.typing import NDArray
 
 from lazyrows import _kernels
+from lazyrows._kernels import Chunking
 from lazyrows._orders import Order
 
 Placement: TypeAlias = "jax.Device | Sharding | None"
@@ -49,8 +50,8 @@ class Source(Protocol):
         """One row, as a pytree of `jax.ShapeDtypeStruct`."""
         ...
 
-    def fetch(self, order: Order, size: int) -> Block:
-        """The rows of `order` as one block padded to `size` rows."""
+    def fetch(self, order: Order, chunking: Chunking) -> Block:
+        """The rows of `order` as one block, padded to the chunk size."""
         ...
 
     def row(self, position: "int | jax.Array") -> Any:
@@ -68,18 +69,22 @@ class DeviceBlock:
 
     array: jax.Array
     length: int
+    step: int
+    explode: Callable[[int], list[jax.Array]]
+
+    @classmethod
+    def of(cls, array: jax.Array, length: int, step: int) -> "DeviceBlock":
+        return cls(array, length, step, _kernels.exploder(array, step))
 
     def __len__(self) -> int:
         return self.length
 
-    @property
-    def step(self) -> int:
-        return min(_kernels.EXPLODE_ROWS, self.array.shape[0])
-
     def rows(self, start: int) -> list[jax.Array]:
-        # the last explode of a block may reach back, as a dynamic slice does, so as to have its full count
+        if start + self.step <= self.length:
+            return self.explode(start)
+        # as a dynamic slice does, the last explode of a block reaches back so as to have its full count
         first = min(start, self.array.shape[0] - self.step)
-        return _kernels.explode(self.array, first, self.step)[start - first : self.length - first]
+        return self.explode(first)[start - first : self.length - first]
 
     def arrays(self) -> list[jax.Array]:
         return [self.array]
@@ -90,7 +95,13 @@ class DeviceSource:
     """A `jax.Array` on one device: rows are gathered there, and nothing waits for its value."""
 
     array: jax.Array
-    placement: Placement = None
+    placement: Placement
+    row: "Callable[[int | jax.Array], jax.Array]"
+
+    @classmethod
+    def of(cls, array: jax.Array, placement: Placement) -> "DeviceSource":
+        row = _kernels.indexer(array)
+        return cls(array, placement, row if placement is None else lambda index: jax.device_put(row(index), placement))
 
     def __len__(self) -> int:
         return self.array.shape[0]
@@ -100,20 +111,17 @@ class DeviceSource:
         sharding = _sharding(self.placement) or self.array.sharding
         return _spec(self.array.shape, self.array.dtype, sharding, getattr(self.array, "weak_type", False))
 
-    def fetch(self, order: Order, size: int) -> DeviceBlock:
-        window = order.window() if len(order) == size else None
-        if window is not None:
-            block = _kernels.window(self.array, window, size)
+    def fetch(self, order: Order, chunking: Chunking) -> DeviceBlock:
+        start = order.window() if len(order) == chunking.size else None
+        if start is None:
+            block = _kernels.gather(self.array, order.indices(chunking.size, len(self)))
         else:
-            block = _kernels.gather(self.array, order.indices(size, len(self)))
-        return DeviceBlock(_place(block, _block_placement(self.placement)), len(order))
-
-    def row(self, position: "int | jax.Array") -> jax.Array:
-        return _place(_kernels.row(self.array, position), self.placement)
+            block = _kernels.window(self.array, start, chunking.size)
+        return DeviceBlock.of(_place(block, _block_placement(self.placement)), len(order), chunking.step)
 
     def context(self) -> Hashable:
-        follows_default = self.placement is None and not self.array.committed
-        return self.array.is_deleted(), jax.config.jax_default_device if follows_default else None
+        # an uncommitted array's rows go where the default device is when they are made
+        return self.array.is_deleted(), jax.config.jax_default_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,7 @@ class TracedSource:
     def element_spec(self) -> jax.ShapeDtypeStruct:
         return _spec(self.array.shape, self.array.dtype, None, getattr(self.array, "weak_type", False))
 
-    def fetch(self, order: Order, size: int) -> TracedBlock:
+    def fetch(self, order: Order, chunking: Chunking) -> TracedBlock:
         return TracedBlock(self.array[order.as_index()])
 
     def row(self, position: "int | jax.Array") -> jax.Array:
@@ -180,11 +188,11 @@ class HostSource:
     def _dtype(self) -> np.dtype[Any]:
         return jax.dtypes.canonicalize_dtype(self.array.dtype.newbyteorder("="))
 
-    def fetch(self, order: Order, size: int) -> DeviceBlock:
-        rows = np.zeros((size, *self.array.shape[1:]), self._dtype)
+    def fetch(self, order: Order, chunking: Chunking) -> DeviceBlock:
+        rows = np.zeros((chunking.size, *self.array.shape[1:]), self._dtype)
         rows[: len(order)] = self.array[order.as_index()]
         block = jax.device_put(rows, _block_placement(self.placement))
-        return DeviceBlock(block, len(order))
+        return DeviceBlock.of(block, len(order), chunking.step)
 
     def row(self, position: "int | jax.Array") -> jax.Array:
         if isinstance(position, jax.core.Tracer):
@@ -210,8 +218,8 @@ class NestedSource:
     def element_spec(self) -> Any:
         return self.source.element_spec
 
-    def fetch(self, order: Order, size: int) -> Block:
-        return self.source.fetch(self.order.then(order), size)
+    def fetch(self, order: Order, chunking: Chunking) -> Block:
+        return self.source.fetch(self.order.then(order), chunking)
 
     def row(self, position: "int | jax.Array") -> Any:
         return self.source.row(locate(self.order, position))
@@ -259,8 +267,8 @@ class TreeSource:
     def element_spec(self) -> Any:
         return self.treedef.unflatten([source.element_spec for source in self.sources])
 
-    def fetch(self, order: Order, size: int) -> TreeBlock:
-        return TreeBlock(self.treedef, [source.fetch(order, size) for source in self.sources])
+    def fetch(self, order: Order, chunking: Chunking) -> TreeBlock:
+        return TreeBlock(self.treedef, [source.fetch(order, chunking) for source in self.sources])
 
     def row(self, position: "int | jax.Array") -> Any:
         return self.treedef.unflatten([source.row(position) for source in self.sources])
@@ -346,7 +354,7 @@ def _leaf_source(leaf: Any, name: str, placement: Placement, traced: bool) -> So
         _check_dtype(leaf, where)
     if traced:
         return TracedSource(jnp.asarray(leaf))
-    return DeviceSource(leaf, placement) if isinstance(leaf, jax.Array) else HostSource(leaf, placement)
+    return DeviceSource.of(leaf, placement) if isinstance(leaf, jax.Array) else HostSource(leaf, placement)
 
 
 def _check_dtype(array: NDArray[Any], where: str) -> None:

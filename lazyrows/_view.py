@@ -18,6 +18,7 @@ from jax.sharding import Sharding
 from numpy.typing import DTypeLike, NDArray
 
 from lazyrows import _kernels
+from lazyrows._kernels import Chunking
 from lazyrows._orders import Order
 from lazyrows._prefetch import Recent, prefetch
 from lazyrows._sources import Block, NestedSource, Placement, Source, as_row, is_traced, locate, source_of
@@ -151,16 +152,19 @@ class RowView(Sequence[Row]):
         return is_traced(self._tree)
 
     @cached_property
-    def _chunk_size(self) -> int:
+    def _chunking(self) -> Chunking:
         leaves = jax.tree.leaves(self.element_spec)
         row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        return _kernels.chunk_rows(self._options.chunk_size or 0, self._length, row_bytes)
+        return _kernels.chunking(self._options.chunk_size, self._length, row_bytes)
 
     @cached_property
-    def _recent(self) -> Recent[Row]:
-        source, size = self._source, self._chunk_size
+    def _row(self) -> Callable[[int], Row]:
+        source, chunking = self._source, self._chunking
+        if self._traced or chunking.size == 1:
+            return source.row
         # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
-        return Recent(source.row, partial(_fetch_aligned, source, size), size, source.context, _may_keep)
+        fetch = partial(_fetch_numbered, source, chunking)
+        return Recent(source.row, fetch, chunking.size, source.context, _may_keep).row
 
     @property
     def element_spec(self) -> Any:
@@ -187,10 +191,6 @@ class RowView(Sequence[Row]):
             return self._reorder(self._order.select(cast("Any", index)))
         return self._row(self._order[_integer(index)])
 
-    def _row(self, position: int) -> Row:
-        whole = self._traced or self._chunk_size == 1
-        return self._source.row(position) if whole else self._recent.row(position)
-
     def __iter__(self) -> RowIterator[Row]:
         return RowIterator.over(self._groups, len(self))
 
@@ -209,7 +209,7 @@ class RowView(Sequence[Row]):
         if self._traced:
             return self._order.chunks(max(1, len(self)))
         first, rest = self._order.slice(slice(1)), self._order.slice(slice(1, None))
-        size = self._chunk_size if len(self) >= _kernels.EXPLODE_ROWS else 1
+        size = self._chunking.size if len(self) >= _kernels.EXPLODE_ROWS else 1
         return chain(first.chunks(1), rest.chunks(size))
 
     def _explode(self, piece: Order) -> Iterator[Sequence[Row]]:
@@ -220,14 +220,14 @@ class RowView(Sequence[Row]):
         return (block.rows(start) for start in range(0, len(block), block.step))
 
     def _fetch(self, piece: Order) -> Block:
-        return self._source.fetch(piece, self._chunk_size)
+        return self._source.fetch(piece, self._chunking)
 
     def stack(self) -> Any:
         """Return the rows as one array of shape `(len(rows), *row.shape)`, or as a pytree of such arrays.
 
         One gather, equal to `jnp.stack(list(rows))`; always a new array, never the source itself.
         """
-        arrays = self._source.fetch(self._order, len(self)).arrays()
+        arrays = self._source.fetch(self._order, Chunking(len(self), 1)).arrays()
         return jax.tree.unflatten(jax.tree.structure(self.element_spec), arrays)
 
     def __contains__(self, value: object) -> bool:
@@ -261,7 +261,7 @@ class RowView(Sequence[Row]):
             block = self._fetch(piece)
             return len(piece), [_kernels.equal_rows(a, w) for a, w in zip(block.arrays(), wanted)]
 
-        for length, leaves in prefetch(self._order.chunks(self._chunk_size), compare, self._options.depth):
+        for length, leaves in prefetch(self._order.chunks(self._chunking.size), compare, self._options.depth):
             yield np.logical_and.reduce([np.asarray(equal) for equal in jax.device_get(leaves)])[:length]
 
     def __array__(self, dtype: DTypeLike = None, copy: "bool | None" = None) -> NDArray[Any]:
@@ -306,8 +306,9 @@ def _may_keep(row: Any) -> bool:
     return not is_traced(row)
 
 
-def _fetch_aligned(source: Source, size: int, number: int) -> Block:
-    return source.fetch(Order(range(number * size, min((number + 1) * size, len(source)))), size)
+def _fetch_numbered(source: Source, chunking: Chunking, number: int) -> Block:
+    start, size = number * chunking.size, chunking.size
+    return source.fetch(Order(range(start, min(start + size, len(source)))), chunking)
 
 
 def _scalar(index: jax.Array) -> jax.Array:
