@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import experimental, lax
+from jax.core import Tracer
 from jax.sharding import Sharding
 from numpy.typing import NDArray
 
@@ -119,7 +120,7 @@ def indexer(x: jax.Array) -> "Callable[[int | jax.Array], jax.Array]":
 def exploder(block: jax.Array, count: int) -> Callable[[int], list[jax.Array]]:
     """What makes rows `start` to `start + count` of `block`, each an array of its own, given `start`."""
     call = _caller(_explode(count), block)
-    if isinstance(block, jax.core.Tracer):
+    if isinstance(block, Tracer):
         return call
     starts = _device_scalars(block.sharding)
     return lambda start: call(starts[start])
@@ -158,7 +159,7 @@ class _DeviceScalars(dict[int, jax.Array]):
     They number as many as there are starts in a chunk.
     """
 
-    def __init__(self, device: jax.Device) -> None:
+    def __init__(self, device: Any) -> None:
         super().__init__()
         self._device = device
 
@@ -170,5 +171,5 @@ class _DeviceScalars(dict[int, jax.Array]):
 
 def _enable_x64(value: bool) -> AbstractContextManager[None]:
     # public under both names: jax.enable_x64 came with JAX 0.8, and jax.experimental.enable_x64 has gone since
-    found: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    found: Any = jax if hasattr(jax, "enable_x64") else experimental
     return found.enable_x64(value)

@@ -1,9 +1,10 @@
 """Which rows of a source, in what order: a range or an array of positions.
 
-Pure plans: nothing here reads data or knows JAX. Slices of an order are O(1); index arrays and masks
-are checked here, once, so that everything below may assume that positions are in bounds.
+Pure plans: nothing here reads data or knows JAX. Slices of an order are O(1); every kind of index is checked here,
+once, so that everything below may assume that positions are in bounds.
 """
 
+import builtins
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ class Order:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def __getitem__(self, index: int) -> int:
-        """The source position of one row; negative indices count from the end, others raise IndexError."""
+    def __getitem__(self, index: Any) -> int:
+        """The source position of one row; a negative index counts from the end."""
+        place = index if type(index) is int else _integer(index)
         try:
-            return int(self.positions[index])
+            return int(self.positions[place])
         except IndexError:
-            raise IndexError(f"row index {index} is out of range for {len(self)} rows") from None
+            raise IndexError(f"row index {place} is out of range for {len(self)} rows") from None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Order) and self._key() == other._key()
@@ -57,11 +59,13 @@ class Order:
         """The order cut into consecutive runs of `size` rows, the last one possibly shorter."""
         return (self.slice(slice(start, start + size)) for start in range(0, len(self), size))
 
-    def indices(self, size: int, bound: int) -> "NDArray[np.int32] | NDArray[np.int64]":
+    def indices(self, size: int, bound: int) -> NDArray[Any]:
         """The positions as an array of `size` entries, the last one repeated; int32 where that can count to `bound`."""
-        dtype = np.int32 if bound <= _INT32_MAX else np.int64
+        dtype: Any = np.int32 if bound <= _INT32_MAX else np.int64
         span = self.positions
-        given = np.arange(span.start, span.stop, span.step, dtype) if isinstance(span, range) else span.astype(dtype)
+        given = (
+            np.arange(span.start, span.stop, span.step, dtype=dtype) if isinstance(span, range) else span.astype(dtype)
+        )
         if len(given) == size:
             return given
         padded = np.empty(size, dtype)  # np.pad takes 20 µs, as long as the gather
@@ -95,7 +99,9 @@ def _is_mask(index: "Sequence[Any] | NDArray[Any]") -> bool:
 def _mask(index: "Sequence[Any] | NDArray[Any]", length: int) -> NDArray[np.int64]:
     mask = np.asarray(index)
     if mask.shape != (length,):
-        raise IndexError(f"a boolean mask of shape {mask.shape} cannot index {length} rows: its shape must be ({length},)")
+        raise IndexError(
+            f"a boolean mask of shape {mask.shape} cannot index {length} rows: its shape must be ({length},)"
+        )
     return np.flatnonzero(mask).astype(np.int64)
 
 
@@ -123,3 +129,32 @@ def _integer_list(index: Sequence[Any]) -> NDArray[Any]:
             raise TypeError(f"rows are indexed by lists of integers, or of booleans alone; this one holds {entry!r}")
     # Python integers, so that one beyond int64 is named in the error rather than overflowing
     return np.array([operator.index(entry) for entry in index], dtype=object)
+
+
+def _integer(index: Any) -> int:
+    try:
+        if not isinstance(index, bool | np.bool_):
+            return operator.index(index)
+    except TypeError:
+        pass
+    raise TypeError(f"rows cannot be indexed by {_kind(index)}: {_remedy(index)}")
+
+
+def _kind(index: Any) -> str:
+    return "..." if index is ... else f"{index!r} ({type(index).__name__})"
+
+
+def _remedy(index: Any) -> str:
+    match index:
+        case tuple():
+            return "index the row that rows[i] gives, or rows.stack()"
+        case None:
+            return "use rows.stack()[None]"
+        case builtins.Ellipsis:
+            return "use rows[:]"
+        case bool() | np.bool_():
+            return "use int(...) for a position, or a mask of length len(rows) to choose rows"
+        case float() | np.floating():
+            return "use int(...)"
+        case _:
+            return "use an integer, a slice, a list or 1-D array of integers, or a boolean mask"

@@ -1,13 +1,15 @@
-"""Bounded look-ahead, and a memory of the last chunk, over any fetch callable. Knows no JAX.
+"""Bounded look-ahead, the iterator it feeds, and a memory of the last chunk, over any fetch callable. Knows no JAX.
 
 Nothing is fetched before it is asked for, and nothing is held but the chunks not yet delivered.
 """
 
+import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Generic, NoReturn, Protocol, TypeAlias, TypeVar
+from itertools import chain, islice
+from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 Piece = TypeVar("Piece")
 Chunk = TypeVar("Chunk")
@@ -99,3 +101,33 @@ class Recent(Generic[Row]):
             others = {start + k: other for k, other in enumerate(rows) if start + k != place}
             self._held = *key, block, others
         return row
+
+
+class RowIterator(chain[Row]):
+    """An independent iterator over the rows of a view; it has a `__length_hint__`, and stays exhausted.
+
+    It is `itertools.chain` over the groups of rows that are made together, so that a row costs no Python call.
+    """
+
+    _progress: "Progress"
+
+    @classmethod
+    def over(cls, groups: "Callable[[Progress], Iterator[Iterator[Row]]]", length: int) -> "RowIterator[Row]":
+        progress = Progress(length, iter(()))
+        made = cast("RowIterator[Row]", cls.from_iterable(groups(progress)))
+        made._progress = progress
+        return made
+
+    def __length_hint__(self) -> int:
+        return self._progress.pending + operator.length_hint(self._progress.group)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("cannot copy or pickle a row iterator: keep the RowView, and iterate over it again")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How many rows are still to be made, and the group of made ones being handed out."""
+
+    pending: int
+    group: Iterator[Any]

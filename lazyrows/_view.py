@@ -5,87 +5,28 @@ slices it backwards, and only asking for a row, or the next one, does any work.
 """
 
 import builtins
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, NoReturn, SupportsIndex, TypeVar, cast, overload
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.core import Tracer
 from numpy.typing import DTypeLike, NDArray
 
 from lazyrows import _kernels
 from lazyrows._kernels import Chunking
+from lazyrows._matching import matches
+from lazyrows._options import Options
 from lazyrows._orders import Order
-from lazyrows._prefetch import Recent, prefetch
-from lazyrows._sources import Block, NestedSource, Placement, Source, as_row, is_traced, locate, source_of
+from lazyrows._prefetch import Progress, Recent, RowIterator, prefetch
+from lazyrows._sources import Block, NestedSource, Placement, Source, is_traced, locate, source_of
 
 Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a view makes its rows; `None` is the default, chosen when rows are first made."""
-
-    chunk_size: "int | None" = None
-    prefetch: "int | None" = None
-    device: Placement = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "chunk_size", _count("chunk_size", self.chunk_size, least=1))
-        object.__setattr__(self, "prefetch", _count("prefetch", self.prefetch, least=0))
-        if not isinstance(self.device, jax.Device | Sharding | None):
-            raise TypeError(f"device must be a jax.Device or a jax.sharding.Sharding, not {self.device!r}")
-
-    @property
-    def depth(self) -> int:
-        # one chunk ahead overlaps the making of rows with their use; a second one only holds memory
-        return 1 if self.prefetch is None else self.prefetch
-
-
-def _count(name: str, value: Any, least: int) -> "int | None":
-    if value is None:
-        return None
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer or None, not {value!r}")
-    if operator.index(value) < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-    return operator.index(value)
-
-
-class RowIterator(chain[Row]):
-    """An independent iterator over the rows of a view; it has a `__length_hint__`, and stays exhausted.
-
-    It is `itertools.chain` over the groups of rows that are made together, so that a row costs no Python call.
-    """
-
-    _progress: "_Progress"
-
-    @classmethod
-    def over(cls, groups: "Callable[[_Progress], Iterator[Iterator[Row]]]", length: int) -> "RowIterator[Row]":
-        progress = _Progress(length)
-        made = cast("RowIterator[Row]", cls.from_iterable(groups(progress)))
-        made._progress = progress
-        return made
-
-    def __length_hint__(self) -> int:
-        return self._progress.pending + operator.length_hint(self._progress.group)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("cannot copy or pickle a row iterator: keep the RowView, and iterate over it again")
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How many rows are still to be made, and the group of made ones being handed out."""
-
-    pending: int
-    group: Iterator[Any] = iter(())
-
-
+@jax.tree_util.register_pytree_node_class
 class RowView(Sequence[Row]):
     """The rows of an array, or of a pytree of arrays, as a lazy sequence. `lazyrows.iter` makes one.
 
@@ -120,32 +61,35 @@ class RowView(Sequence[Row]):
     _options: Options
     _length: int
 
-    @classmethod
-    def _make(cls, tree: Any, order: Order, options: Options, length: int) -> "RowView[Any]":
-        view = cls.__new__(cls)
-        view._tree, view._order, view._options, view._length = tree, order, options, length
-        return view
+    def __init__(self, tree: Any, order: Order, options: Options, length: int, source: "Source | None" = None) -> None:
+        self._tree, self._order, self._options, self._length = tree, order, options, length
+        if source is not None:
+            self._source = source
 
     def _reorder(self, order: Order) -> "RowView[Row]":
-        view = self._make(self._tree, order, self._options, self._length)
-        view.__dict__ = self.__dict__ | {"_order": order}
+        view: RowView[Row] = RowView(self._tree, order, self._options, self._length)
+        view.__dict__ |= {**self.__dict__, "_order": order}  # with the source, its chunking and the recent chunk
         return view
-
-    def _with(self, options: Options) -> "RowView[Row]":
-        given = {field.name: getattr(options, field.name) for field in fields(options)}
-        merged = replace(self._options, **{name: value for name, value in given.items() if value is not None})
-        return self._make(self._tree, self._order, merged, self._length)
 
     @cached_property
     def _source(self) -> Source:
-        # made here only for a view that a transformation has rebuilt around other leaves
-        source = source_of(self._tree, self._options.device)
+        # made here only for a view that a transformation has rebuilt around other leaves; else `iter` has made it
+        return self._source_at(self._options.device, traced=False)
+
+    def _source_at(self, placement: Placement, traced: bool) -> Source:
+        try:
+            source = source_of(self._tree, placement, traced)
+        except TypeError as error:
+            raise self._rebuilt() from error
         if len(source) != self._length:
-            raise ValueError(
-                f"this view is of {self._length} rows, but a transformation has left its arrays {len(source)}: "
-                "to map or scan over rows, pass rows.stack()"
-            )
+            raise self._rebuilt()
         return source
+
+    def _rebuilt(self) -> ValueError:
+        return ValueError(
+            f"this view is of {self._length} rows, and a transformation has put other arrays in place of its own: "
+            "to map or scan over rows, pass rows.stack()"
+        )
 
     @cached_property
     def _traced(self) -> bool:
@@ -175,21 +119,21 @@ class RowView(Sequence[Row]):
         return len(self._order)
 
     @overload
-    def __getitem__(self, index: "slice | Sequence[Any] | NDArray[Any]") -> "RowView[Row]": ...
-    @overload
     def __getitem__(self, index: "SupportsIndex | jax.Array") -> Row: ...
+    @overload
+    def __getitem__(self, index: "slice | Sequence[Any] | NDArray[Any]") -> "RowView[Row]": ...
     def __getitem__(self, index: Any) -> Any:
         if type(index) is int:
             return self._row(self._order[index])
         if isinstance(index, slice):
             return self._reorder(self._order.slice(index))
-        if isinstance(index, jax.core.Tracer):
+        if isinstance(index, Tracer):
             return self._source.row(locate(self._order, _scalar(index)))
         if isinstance(index, jax.Array):
             index = np.asarray(jax.device_get(index))
         if isinstance(index, list | range) or (isinstance(index, np.ndarray) and index.ndim):
-            return self._reorder(self._order.select(cast("Any", index)))
-        return self._row(self._order[_integer(index)])
+            return self._reorder(self._order.select(index))
+        return self._row(self._order[index])
 
     def __iter__(self) -> RowIterator[Row]:
         return RowIterator.over(self._groups, len(self))
@@ -197,7 +141,7 @@ class RowView(Sequence[Row]):
     def __reversed__(self) -> RowIterator[Row]:
         return builtins.iter(self[::-1])
 
-    def _groups(self, progress: "_Progress") -> Iterator[Iterator[Row]]:
+    def _groups(self, progress: Progress) -> Iterator[Iterator[Row]]:
         for exploded in prefetch(self._plan(), self._explode, self._options.depth):
             for rows in exploded:
                 progress.pending -= len(rows)
@@ -231,11 +175,11 @@ class RowView(Sequence[Row]):
         return jax.tree.unflatten(jax.tree.structure(self.element_spec), arrays)
 
     def __contains__(self, value: object) -> bool:
-        return any(matches.any() for matches in self._matches(value))
+        return any(found.any() for found in self._matches(value))
 
     def count(self, value: Any) -> int:
         """Return how many rows equal `value` in all leaves and elements; waits for the rows."""
-        return sum(int(matches.sum()) for matches in self._matches(value))
+        return sum(int(found.sum()) for found in self._matches(value))
 
     def index(self, value: Any, start: int = 0, stop: "int | None" = None) -> int:
         """Return the first position of a row equal to `value`, as `list.index` does; waits for the rows.
@@ -245,26 +189,16 @@ class RowView(Sequence[Row]):
         """
         window = range(len(self))[start:stop]
         seen = window.start
-        for matches in self[start:stop]._matches(value):
-            if matches.any():
-                return seen + int(matches.argmax())
-            seen += len(matches)
+        for found in self[start:stop]._matches(value):
+            if found.any():
+                return seen + int(found.argmax())
+            seen += len(found)
         raise ValueError(f"{value!r} is not among the rows")
 
-    def _matches(self, value: Any) -> Iterator[NDArray[np.bool_]]:
-        """For each chunk, which of its rows equal `value`: one program and one read back for each leaf."""
-        wanted = as_row(value, self.element_spec)
-        if wanted is None:
-            return
+    def _matches(self, value: Any) -> "Iterator[NDArray[np.bool_]]":
+        return matches(self._source, self._order, self._chunking, self._options.depth, value)
 
-        def compare(piece: Order) -> "tuple[int, list[jax.Array]]":
-            block = self._fetch(piece)
-            return len(piece), [_kernels.equal_rows(a, w) for a, w in zip(block.arrays(), wanted)]
-
-        for length, leaves in prefetch(self._order.chunks(self._chunking.size), compare, self._options.depth):
-            yield np.logical_and.reduce([np.asarray(equal) for equal in jax.device_get(leaves)])[:length]
-
-    def __array__(self, dtype: DTypeLike = None, copy: "bool | None" = None) -> NDArray[Any]:
+    def __array__(self, dtype: "DTypeLike | None" = None, copy: "bool | None" = None) -> NDArray[Any]:
         """The rows as one NumPy array, for rows that are arrays; waits for them."""
         if copy is False:
             raise ValueError("rows are on a device: making a NumPy array of them needs a copy")
@@ -277,16 +211,25 @@ class RowView(Sequence[Row]):
         return self.stack()
 
     def __row_source__(self, placement: Placement, traced: bool) -> Source:
-        return NestedSource(source_of(self._tree, placement or self._options.device, traced), self._order)
+        return NestedSource(self._source_at(placement or self._options.device, traced), self._order)
 
     def __reduce__(self) -> Any:
-        return RowView._make, (self._tree, self._order, self._options, self._length)
+        return RowView, (self._tree, self._order, self._options, self._length)
+
+    def tree_flatten(self) -> "tuple[tuple[Any], tuple[Order, Options, int]]":
+        """For JAX: the arrays are the source's, all else is static."""
+        return (self._tree,), (self._order, self._options, self._length)
+
+    @classmethod
+    def tree_unflatten(cls, aux: "tuple[Order, Options, int]", children: "tuple[Any]") -> "RowView[Any]":
+        """For JAX: the same view of other arrays, which are looked at when a row is asked for."""
+        return cls(*children, *aux)
 
     def __repr__(self) -> str:
         rows = f"{len(self)} row{'' if len(self) == 1 else 's'}"
         try:
             spec = self.element_spec
-        except (TypeError, ValueError):  # rebuilt by a transformation around leaves that have no rows
+        except ValueError:  # rebuilt by a transformation around other leaves
             return f"RowView({rows})"
         return f"RowView({rows} of {jax.tree.map(_Text.of, spec)})"
 
@@ -315,47 +258,6 @@ def _scalar(index: jax.Array) -> jax.Array:
     if index.ndim or not np.issubdtype(index.dtype, np.integer):
         raise TypeError(f"a traced index must be one integer, not {index.dtype}{list(index.shape)}: use rows.stack()")
     return index
-
-
-def _integer(index: Any) -> int:
-    try:
-        if not isinstance(index, bool | np.bool_):
-            return operator.index(index)
-    except TypeError:
-        pass
-    raise TypeError(f"rows cannot be indexed by {_kind(index)}: {_remedy(index)}")
-
-
-def _kind(index: Any) -> str:
-    return "..." if index is ... else f"{index!r} ({type(index).__name__})"
-
-
-def _remedy(index: Any) -> str:
-    match index:
-        case tuple():
-            return "index the row that rows[i] gives, or rows.stack()"
-        case None:
-            return "use rows.stack()[None]"
-        case builtins.Ellipsis:
-            return "use rows[:]"
-        case bool() | np.bool_():
-            return "use int(...) for a position, or a mask of length len(rows) to choose rows"
-        case float() | np.floating():
-            return "use int(...)"
-        case _:
-            return "use an integer, a slice, a list or 1-D array of integers, or a boolean mask"
-
-
-def _flatten(view: "RowView[Any]") -> "tuple[tuple[Any], tuple[Order, Options, int]]":
-    return (view._tree,), (view._order, view._options, view._length)
-
-
-def _unflatten(aux: "tuple[Order, Options, int]", children: "Iterable[Any]") -> "RowView[Any]":
-    (tree,) = children
-    return RowView._make(tree, *aux)
-
-
-jax.tree_util.register_pytree_node(RowView, _flatten, _unflatten)
 
 
 @overload
@@ -400,9 +302,11 @@ def iter(
     """
     options = Options(chunk_size, prefetch, device)
     if isinstance(source, RowView):
-        view = cast("RowView[Any]", source)
-        return view if options == Options() else view._with(options)
+        (tree,), (order, older, length) = source.tree_flatten()
+        return source if options == Options() else RowView(tree, order, older.updated(options), length)
     rows = source_of(source, device)
-    view = RowView._make(source, Order(range(len(rows))), options, len(rows))
-    view._source = rows
-    return view
+    return RowView(source, Order(range(len(rows))), options, len(rows), rows)
+
+
+# as users know them
+RowView.__module__ = iter.__module__ = "lazyrows"
