@@ -297,8 +297,38 @@ def iter(
 ) -> "RowView[Any]":
     """Return the rows of an array, or of a pytree of arrays with one common leading length, as a lazy sequence.
 
-    Building it reads nothing, compiles nothing and starts nothing. Rows are made on the source's device, a chunk at a
-    time, and nothing waits for the source's value.
+    Building it reads nothing, compiles nothing and starts nothing. Rows are made when asked for, a chunk at a time, and
+    nothing waits for the value of an array that is still being computed.
+
+    >>> x = jnp.arange(6.0).reshape(3, 2)
+    >>> for row in lazyrows.iter(x):
+    ...     print(row)
+    [0. 1.]
+    [2. 3.]
+    [4. 5.]
+    >>> first, *others = lazyrows.iter({"x": x, "y": np.arange(3)})
+    >>> first
+    {'x': Array([0., 1.], dtype=float32), 'y': Array(0, dtype=int32)}
+
+    Each row is what `x[i]` is: in value, dtype, weak type, device and committed-ness. Rows of NumPy arrays have the
+    dtype that `jnp.asarray` gives, and are copies. Under a transformation (`jit`, `grad`, `vmap`) rows are traced, and
+    a loop over them is unrolled: to compile one body for all rows, use `jax.lax.scan` over `rows.stack()`.
+
+    Args:
+      source: a `jax.Array` of shape `(n, ...)` on one device, of any dtype, typed keys included; a tracer of that shape;
+        a `numpy.ndarray` of it; a `RowView`; or a pytree of these, all of the same `n`.
+      chunk_size: how many rows to make together, at least 1. By default as many as fit a small budget of bytes.
+      prefetch: how many chunks to make ahead of the one being consumed, at least 0: one by default, and 0 for none.
+        A paused iterator holds at most `prefetch + 2` chunks.
+      device: a `jax.Device` or a `jax.sharding.Sharding` for the rows. By default where JAX would put them.
+
+    Returns:
+      A `RowView` of `n` rows; for a `RowView`, the same one, or with options the same rows under these options.
+
+    Raises:
+      TypeError: a leaf is 0-d, or no array, or of a dtype JAX has not; or an option is of another type than above.
+      ValueError: there are no leaves, or their leading lengths differ; or an option is below its least value.
+      RuntimeError: JAX's own, if an array of the source has been deleted or donated.
     """
     options = Options(chunk_size, prefetch, device)
     if isinstance(source, RowView):
