@@ -36,6 +36,9 @@ CHUNK_ROWS = 256
 CHUNK_BYTES = 2**18
 SHORT_CHUNKS = (8, 32, 128)
 
+# Rows read together from the host, by default
+READ_BYTES = 2**20
+
 _INT32_MAX = 2**31 - 1
 _UNGUARDED = (None, "allow")
 _config: Any = jax.config
@@ -84,19 +87,25 @@ class Chunking(NamedTuple):
     step: int
 
 
-def chunking(wanted: "int | None", length: int, row_bytes: int) -> Chunking:
+def chunking(wanted: "int | None", length: int, row_bytes: int, align: "int | None") -> Chunking:
     """How to chunk a source of `length` rows: `wanted` together, or as many as fit the byte budget.
 
     A short source gets one of few sizes, so that sources of all lengths share few programs. Where the budget has room
-    for fewer rows than an explode makes, they are made one by one.
+    for fewer rows than an explode makes, they are made one by one. `align` is for rows to be read: how many are stored
+    together, and so are read together even beyond the budget.
     """
-    rows = wanted or _default_rows(max(1, row_bytes))
+    rows = wanted or (_rows_to_read(max(1, row_bytes), align) if align else _rows_to_gather(max(1, row_bytes)))
     size = min(rows, next((short for short in SHORT_CHUNKS if short >= length), rows))
     tiny = size * row_bytes <= TINY_BYTES
     return Chunking(size, min(size, EXPLODE_TINY_ROWS if tiny else EXPLODE_ROWS))
 
 
-def _default_rows(row_bytes: int) -> int:
+def _rows_to_read(row_bytes: int, align: int) -> int:
+    rows = min(CHUNK_ROWS, READ_BYTES // row_bytes)
+    return max(1, align, rows // align * align)
+
+
+def _rows_to_gather(row_bytes: int) -> int:
     tiny = TINY_BYTES // row_bytes
     rows = min(CHUNK_ROWS, tiny if tiny >= 2 * EXPLODE_TINY_ROWS else CHUNK_BYTES // row_bytes)
     return rows if rows >= EXPLODE_ROWS else 1

@@ -9,23 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazyrows import _kernels
-from lazyrows._kernels import Chunking
 from lazyrows._orders import Order
-from lazyrows._prefetch import prefetch
-from lazyrows._sources import Source
+from lazyrows._sources import Reading, Source
 
 
-def matches(source: Source, order: Order, chunking: Chunking, depth: int, value: Any) -> "Iterator[NDArray[np.bool_]]":
+def matches(source: Source, order: Order, size: int, depth: int, value: Any) -> "Iterator[NDArray[np.bool_]]":
     """For each chunk of the order, which of its rows equal `value`; nothing at all where no such row can."""
     wanted = _as_row(value, source.element_spec)
     if wanted is None:
         return
 
-    def compare(piece: Order) -> "tuple[int, list[jax.Array]]":
-        block = source.fetch(piece, chunking)
-        return len(piece), [_kernels.equal_rows(array, leaf) for array, leaf in zip(block.arrays(), wanted)]
+    def read(piece: Order) -> Reading:
+        return source.read(piece, size)
 
-    for length, leaves in prefetch(order.chunks(chunking.size), compare, depth):
+    def compare(reading: Reading) -> "tuple[int, list[jax.Array]]":
+        pairs = zip(source.arrays(reading), wanted)
+        return reading.length, [_kernels.equal_rows(array, leaf) for array, leaf in pairs]
+
+    for length, leaves in source.stream(order.chunks(size, source.align or 1), read, compare, depth):
         yield np.logical_and.reduce([np.asarray(equal) for equal in jax.device_get(leaves)])[:length]
 
 

@@ -55,9 +55,48 @@ class Order:
         span = self.positions
         return Order(span.start + span.step * chosen if isinstance(span, range) else span[chosen])
 
-    def chunks(self, size: int) -> "Iterator[Order]":
-        """The order cut into consecutive runs of `size` rows, the last one possibly shorter."""
-        return (self.slice(slice(start, start + size)) for start in range(0, len(self), size))
+    def chunks(self, size: int, align: int = 1) -> "Iterator[Order]":
+        """The order cut into runs of up to `size` rows, each ending where rows stored together, `align` of them, do.
+
+        So that what is stored together is read once. A run in which no such end falls has `size` rows.
+        """
+        start = 0
+        while start < len(self):
+            stop = start + size if align == 1 else self._last_end(start, start + size, align)
+            yield self.slice(slice(start, stop))
+            start = stop
+
+    def _last_end(self, start: int, stop: int, align: int) -> int:
+        if stop >= len(self):
+            return stop
+        stored = self.slice(slice(start, stop + 1)).as_array() // align
+        ends = np.flatnonzero(stored[1:] != stored[:-1])
+        return start + int(ends[-1]) + 1 if ends.size else stop
+
+    def reads(self, size: int, align: int) -> "Iterator[tuple[slice, Any, Any]]":
+        """What to read for these rows: windows of up to about `size` source rows, none of them met twice.
+
+        For each the window of the source, in ascending order; the places its rows have in this order; and which rows of
+        the window they are.
+        """
+        start = self.window()
+        if start is not None:
+            yield slice(start, start + len(self)), slice(0, len(self)), slice(None)
+            return
+        if not len(self):
+            return
+        positions = self.as_array()
+        numbers = (positions - positions.min() // align * align) // (-(-size // align) * align)
+        for number in np.unique(numbers):
+            places = np.flatnonzero(numbers == number)
+            chosen = positions[places]
+            first, last = int(chosen.min()), int(chosen.max())
+            yield slice(first, last + 1), places, chosen - first
+
+    def as_array(self) -> "NDArray[np.int64]":
+        """The positions as an array."""
+        span = self.positions
+        return np.arange(span.start, span.stop, span.step, dtype=np.int64) if isinstance(span, range) else span
 
     def indices(self, size: int, bound: int) -> NDArray[Any]:
         """The positions as an array of `size` entries, the last one repeated; int32 where that can count to `bound`."""

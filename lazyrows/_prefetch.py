@@ -6,9 +6,12 @@ Nothing is fetched before it is asked for, and nothing is held but the chunks no
 import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 Piece = TypeVar("Piece")
@@ -17,34 +20,115 @@ Row = TypeVar("Row")
 Row_co = TypeVar("Row_co", covariant=True)
 
 
-def prefetch(plan: Iterable[Piece], fetch: Callable[[Piece], Chunk], depth: int) -> Iterator[Chunk]:
+def prefetch(
+    plan: Iterable[Piece],
+    fetch: Callable[[Any], Chunk],
+    depth: int,
+    read: "Callable[[Piece], Any] | None" = None,
+) -> Iterator[Chunk]:
     """Yield `fetch(piece)` for each piece in turn, having called it for up to `depth` pieces beyond.
 
-    The first chunk is delivered before any look-ahead begins: whoever wants one row pays for one row.
-    An exception raised while looking ahead is kept, and raised when its own turn comes.
+    With `read`, it is `fetch(read(piece))`, where `read` is called in a thread of this iteration's own, `fetch` here.
+    The first chunk is delivered before any look-ahead begins: whoever wants one row pays for one row. An exception
+    raised while looking ahead is kept, and raised when its own turn comes.
     """
     pieces = iter(plan)
     for piece in islice(pieces, 1):
-        yield fetch(piece)
-    ahead: deque[Callable[[], Chunk]] = deque()
-    for piece in pieces:
-        ahead.append(_attempt(fetch, piece))
-        if len(ahead) > depth:
-            yield ahead.popleft()()
-    while ahead:
-        yield ahead.popleft()()
-
-
-def _attempt(fetch: Callable[[Piece], Chunk], piece: Piece) -> Callable[[], Chunk]:
+        yield fetch(read(piece) if read else piece)
+    ahead: deque[_Ahead[Chunk]] = deque()
+    reader = _Reader(threaded=read is not None and depth > 0)
     try:
-        chunk = fetch(piece)
-    except Exception as error:
-        return partial(_raise, error)
-    return lambda: chunk
+        for piece in pieces:
+            ahead.append(_Ahead(partial(read, piece) if read else lambda piece=piece: piece, fetch))
+            reader.submit(ahead[-1])
+            if len(ahead) > depth:
+                yield _turn(ahead)
+        while ahead:
+            yield _turn(ahead)
+    finally:
+        reader.stop(ahead)
 
 
-def _raise(error: Exception) -> NoReturn:
-    raise error
+def _turn(ahead: "deque[_Ahead[Chunk]]") -> Chunk:
+    """The chunk whose turn it is, once those behind it that have been read by now are fetched too."""
+    current = ahead.popleft()
+    current.wait()
+    for later in ahead:
+        later.fetch()
+    return current.chunk()
+
+
+class _Ahead(Generic[Chunk]):
+    """A chunk ahead of its turn: read in any thread, then fetched in the consumer's; or the exception of either."""
+
+    def __init__(self, read: Callable[[], Any], fetch: Callable[[Any], Chunk]) -> None:
+        self._read, self._fetch = read, fetch
+        self._reading: Future[Any] = Future()
+        self._fetched: Future[Chunk] = Future()
+
+    def read(self) -> None:
+        if self._reading.set_running_or_notify_cancel():
+            _fulfil(self._reading, self._read)
+
+    def cancel(self) -> None:
+        self._reading.cancel()
+
+    def wait(self) -> None:
+        wait([self._reading])
+        self.fetch()
+
+    def fetch(self) -> None:
+        if self._reading.done() and not self._fetched.done():
+            _fulfil(self._fetched, lambda: self._fetch(self._reading.result()))
+
+    def chunk(self) -> Chunk:
+        return self._fetched.result()
+
+
+def _fulfil(future: "Future[Any]", work: Callable[[], Any]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+class _Reader:
+    """Reads chunks in the order submitted: in a thread that knows only its queue, or at once where it has none.
+
+    The thread starts with the first chunk and ends when told to stop, or with the read that it is in.
+    """
+
+    def __init__(self, threaded: bool) -> None:
+        self._threaded = threaded
+        self._queue: SimpleQueue[_Ahead[Any] | None] | None = None
+
+    def submit(self, ahead: "_Ahead[Any]") -> None:
+        if self._threaded and self._queue is None:
+            self._start()
+        if self._queue is None:
+            ahead.read()
+        else:
+            self._queue.put(ahead)
+
+    def _start(self) -> None:
+        queue: SimpleQueue[_Ahead[Any] | None] = SimpleQueue()
+        try:
+            Thread(target=_serve, args=(queue,), name="lazyrows reader", daemon=True).start()
+            self._queue = queue
+        except RuntimeError:  # no more threads, or the interpreter is shutting down
+            self._threaded = False
+
+    def stop(self, unread: "Iterable[_Ahead[Any]]") -> None:
+        for ahead in unread:
+            ahead.cancel()
+        if self._queue is not None:
+            self._queue.put(None)
+
+
+def _serve(queue: "SimpleQueue[_Ahead[Any] | None]") -> None:
+    while (ahead := queue.get()) is not None:
+        ahead.read()
+        del ahead  # or the chunk would live until the next one comes
 
 
 class Stepped(Protocol[Row_co]):

@@ -20,8 +20,8 @@ from lazyrows._kernels import Chunking
 from lazyrows._matching import matches
 from lazyrows._options import Options
 from lazyrows._orders import Order
-from lazyrows._prefetch import Progress, Recent, RowIterator, prefetch
-from lazyrows._sources import Block, NestedSource, Placement, Source, is_traced, locate, source_of
+from lazyrows._prefetch import Progress, Recent, RowIterator
+from lazyrows._sources import Block, LoneRow, OrderedLeaf, Placement, Reading, Source, is_traced, locate, source_of
 
 Row = TypeVar("Row")
 
@@ -99,7 +99,7 @@ class RowView(Sequence[Row]):
     def _chunking(self) -> Chunking:
         leaves = jax.tree.leaves(self.element_spec)
         row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        return _kernels.chunking(self._options.chunk_size, self._length, row_bytes)
+        return _kernels.chunking(self._options.chunk_size, self._length, row_bytes, self._source.align)
 
     @cached_property
     def _row(self) -> Callable[[int], Row]:
@@ -107,7 +107,7 @@ class RowView(Sequence[Row]):
         if self._traced or chunking.size == 1:
             return source.row
         # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
-        fetch = partial(_fetch_numbered, source, chunking)
+        fetch = partial(_numbered_block, source, chunking)
         return Recent(source.row, fetch, chunking.size, source.context, _may_keep).row
 
     @property
@@ -142,37 +142,42 @@ class RowView(Sequence[Row]):
         return builtins.iter(self[::-1])
 
     def _groups(self, progress: Progress) -> Iterator[Iterator[Row]]:
-        for exploded in prefetch(self._plan(), self._explode, self._options.depth):
-            for rows in exploded:
+        for block in self._blocks():
+            for start in range(0, len(block), block.step):
+                rows = block.rows(start)
                 progress.pending -= len(rows)
                 progress.group = builtins.iter(rows)
                 yield progress.group
+
+    def _blocks(self) -> "Iterator[Block | LoneRow]":
+        source, (size, step) = self._source, self._chunking
+
+        def read(piece: Order) -> Reading:
+            return source.read(piece, 1 if len(piece) == 1 else size)
+
+        def load(reading: Reading) -> "Block | LoneRow":
+            return source.block(reading, step)
+
+        return source.stream(self._plan(), read, load, self._options.depth if len(self) > size else 0)
 
     def _plan(self) -> Iterable[Order]:
         """The order in pieces: the first row alone, so that it comes at once, then chunk by chunk."""
         if self._traced:
             return self._order.chunks(max(1, len(self)))
-        first, rest = self._order.slice(slice(1)), self._order.slice(slice(1, None))
         size = self._chunking.size if len(self) >= _kernels.EXPLODE_ROWS else 1
+        align = self._source.align or 1
+        if align > 1:  # there, a row costs as much as all that are stored with it
+            return self._order.chunks(size, align)
+        first, rest = self._order.slice(slice(1)), self._order.slice(slice(1, None))
         return chain(first.chunks(1), rest.chunks(size))
-
-    def _explode(self, piece: Order) -> Iterator[Sequence[Row]]:
-        """The rows of a piece, a group at a time: their block is made now, each group when it is wanted."""
-        if len(piece) == 1 and not self._traced:
-            return builtins.iter([[self._source.row(piece[0])]])
-        block = self._fetch(piece)
-        return (block.rows(start) for start in range(0, len(block), block.step))
-
-    def _fetch(self, piece: Order) -> Block:
-        return self._source.fetch(piece, self._chunking)
 
     def stack(self) -> Any:
         """Return the rows as one array of shape `(len(rows), *row.shape)`, or as a pytree of such arrays.
 
         One gather, equal to `jnp.stack(list(rows))`; always a new array, never the source itself.
         """
-        arrays = self._source.fetch(self._order, Chunking(len(self), 1)).arrays()
-        return jax.tree.unflatten(jax.tree.structure(self.element_spec), arrays)
+        source = self._source
+        return source.unflatten(source.arrays(source.read(self._order, len(self))))
 
     def __contains__(self, value: object) -> bool:
         return any(found.any() for found in self._matches(value))
@@ -196,7 +201,7 @@ class RowView(Sequence[Row]):
         raise ValueError(f"{value!r} is not among the rows")
 
     def _matches(self, value: Any) -> "Iterator[NDArray[np.bool_]]":
-        return matches(self._source, self._order, self._chunking, self._options.depth, value)
+        return matches(self._source, self._order, self._chunking.size, self._options.depth, value)
 
     def __array__(self, dtype: "DTypeLike | None" = None, copy: "bool | None" = None) -> NDArray[Any]:
         """The rows as one NumPy array, for rows that are arrays; waits for them."""
@@ -210,8 +215,9 @@ class RowView(Sequence[Row]):
             raise TypeError("rows that are pytrees make no one array: use rows.stack(), which is a pytree of arrays")
         return self.stack()
 
-    def __row_source__(self, placement: Placement, traced: bool) -> Source:
-        return NestedSource(self._source_at(placement or self._options.device, traced), self._order)
+    def __row_leaves__(self, placement: Placement, traced: bool) -> Any:
+        source = self._source_at(placement or self._options.device, traced)
+        return source.unflatten([OrderedLeaf(leaf, self._order) for leaf in source.leaves])
 
     def __reduce__(self) -> Any:
         return RowView, (self._tree, self._order, self._options, self._length)
@@ -249,9 +255,10 @@ def _may_keep(row: Any) -> bool:
     return not is_traced(row)
 
 
-def _fetch_numbered(source: Source, chunking: Chunking, number: int) -> Block:
-    start, size = number * chunking.size, chunking.size
-    return source.fetch(Order(range(start, min(start + size, len(source)))), chunking)
+def _numbered_block(source: Source, chunking: Chunking, number: int) -> "Block | LoneRow":
+    start = number * chunking.size
+    piece = Order(range(start, min(start + chunking.size, len(source))))
+    return source.block(source.read(piece, chunking.size), chunking.step)
 
 
 def _scalar(index: jax.Array) -> jax.Array:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import lazyrows
 import numpy as np
 import pytest
+
+import lazyrows
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -4,8 +4,9 @@ import ast
 import sys
 from pathlib import Path
 
-import lazyrows
 import pytest
+
+import lazyrows
 
 PACKAGE = Path(lazyrows.__file__).parent
 

@@ -4,12 +4,15 @@ import inspect
 import subprocess
 import sys
 
-import lazyrows
 import pytest
+
+import lazyrows
 
 
 def test_all_names_what_is_public_in_sorted_order():
-    public = {name for name, value in vars(lazyrows).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    public = {
+        name for name, value in vars(lazyrows).items() if not name.startswith("_") and not inspect.ismodule(value)
+    }
     assert lazyrows.__all__ == sorted(public)
 
 

@@ -9,15 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from numpy.typing import NDArray
 
-from lazyrows._sources._device import DeviceSource
-from lazyrows._sources._host import HostSource
-from lazyrows._sources._protocols import Block, Placement, Source
-from lazyrows._sources._traced import TracedSource, is_traced, locate
-from lazyrows._sources._trees import NestedSource, TreeSource
+from lazyrows._sources._device import DeviceLeaf
+from lazyrows._sources._host import HostLeaf, dtype_of
+from lazyrows._sources._protocols import Leaf, Placement
+from lazyrows._sources._traced import TracedLeaf, is_traced, locate
+from lazyrows._sources._trees import Block, LoneRow, OrderedLeaf, Reading, Source
 
-__all__ = ["Block", "NestedSource", "Placement", "Source", "is_traced", "locate", "source_of"]
+__all__ = ["Block", "LoneRow", "OrderedLeaf", "Placement", "Reading", "Source", "is_traced", "locate", "source_of"]
 
 
 def source_of(tree: Any, placement: Placement = None, traced: bool = False) -> Source:
@@ -27,48 +26,64 @@ def source_of(tree: Any, placement: Placement = None, traced: bool = False) -> S
       TypeError: a leaf is 0-d, or no array of a dtype JAX has; the leaf is named by its key path.
       ValueError: there are no leaves, or their leading lengths differ.
     """
-    traced = traced or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
-    leaves, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_view)
-    if not leaves:
+    traced = traced or is_traced(tree)
+    given, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_view)
+    if not given:
         raise ValueError(f"there are no rows to take: {tree!r} has no array leaves")
-    sources = [_leaf_source(leaf, jax.tree_util.keystr(path), placement, traced) for path, leaf in leaves]
-    if len({len(source) for source in sources}) > 1:
-        named = ", ".join(f"{jax.tree_util.keystr(path)} has {_shape_text(leaf)}" for path, leaf in leaves)
+    made = [_rows_of(leaf, jax.tree_util.keystr(path), placement, traced) for path, leaf in given]
+    leaves, treedef = jax.tree.flatten(treedef.unflatten(made))  # once more, as a view inside has leaves of its own
+    if len({len(leaf) for leaf in leaves}) > 1:
+        named = ", ".join(f"{jax.tree_util.keystr(path)} has {_shape_text(leaf)}" for path, leaf in given)
         raise ValueError(f"the leaves must have one common leading length: {named}")
-    return sources[0] if jax.tree_util.treedef_is_leaf(treedef) else TreeSource(treedef, sources)
+    return Source(None if jax.tree_util.treedef_is_leaf(treedef) else treedef, leaves)
 
 
-def _leaf_source(leaf: Any, name: str, placement: Placement, traced: bool) -> Source:
+def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
+    """The leaf of these rows, or a pytree of them for those of a view."""
     where = f" at {name}" if name else ""
     if _is_view(leaf):
-        return leaf.__row_source__(placement, traced)
-    if not isinstance(leaf, jax.Array | np.ndarray | np.generic) or isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError(
-            f"cannot take the rows of {_named(leaf)}{where}: they must be of a jax.Array or a numpy.ndarray"
-        )
-    if leaf.ndim == 0:
-        raise TypeError(f"iteration over a 0-d array{where}")
-    if isinstance(leaf, np.ndarray):
-        _check_dtype(leaf, where)
+        return leaf.__row_leaves__(placement, traced)
+    _check(leaf, where)
     if traced:
-        return TracedSource(jnp.asarray(leaf))
-    if isinstance(leaf, np.ndarray):
-        return HostSource(leaf, placement)
+        return TracedLeaf(jnp.asarray(leaf))
+    if not isinstance(leaf, jax.Array):
+        return HostLeaf.of(leaf, placement)
     if len(leaf.sharding.device_set) > 1:
         raise ValueError(
             f"cannot take the rows of {_named(leaf)}{where}: it is on more than one device, {leaf.sharding}"
         )
-    return DeviceSource.of(leaf, placement)
+    return DeviceLeaf.of(leaf, placement)
 
 
-def _check_dtype(array: NDArray[Any], where: str) -> None:
+def _check(leaf: Any, where: str) -> None:
+    if not _is_array(leaf):
+        raise TypeError(
+            f"cannot take the rows of {_named(leaf)}{where}: they must be of a jax.Array, a numpy.ndarray, or what has "
+            "a shape, a dtype and slices as they have"
+        )
+    if not len(leaf.shape):
+        raise TypeError(f"iteration over a 0-d array{where}")
     # JAX has the dtypes that jax.numpy has a name for: no object, string, date, record or long double
-    if not hasattr(jnp, array.dtype.name):
-        raise TypeError(f"cannot take the rows of {_named(array)}{where}: JAX has no dtype {array.dtype}")
+    if not isinstance(leaf, jax.Array) and not hasattr(jnp, dtype_of(leaf).name):
+        raise TypeError(f"cannot take the rows of {_named(leaf)}{where}: JAX has no dtype {leaf.dtype}")
+
+
+def _is_array(leaf: Any) -> bool:
+    if isinstance(leaf, jax.Array):
+        return True
+    if isinstance(leaf, np.ma.MaskedArray) or not all(
+        hasattr(leaf, name) for name in ("shape", "dtype", "__getitem__")
+    ):
+        return False
+    try:
+        dtype_of(leaf)
+    except TypeError:  # torch's, for one
+        return False
+    return True
 
 
 def _is_view(leaf: Any) -> bool:
-    return hasattr(leaf, "__row_source__")
+    return hasattr(leaf, "__row_leaves__")
 
 
 def _named(leaf: Any) -> str:
@@ -77,4 +92,4 @@ def _named(leaf: Any) -> str:
 
 
 def _shape_text(leaf: Any) -> str:
-    return repr(leaf) if _is_view(leaf) else f"shape {leaf.shape}"
+    return repr(leaf) if _is_view(leaf) else f"shape {tuple(leaf.shape)}"

@@ -1,4 +1,8 @@
-"""Arrays in NumPy's memory: blocks of rows are copied out, put on a device, and exploded there."""
+"""Arrays in the host's memory or on its disks: blocks of rows are read into memory of our own, then put on a device.
+
+Only slices of neighbours in ascending order are asked of anything but a NumPy array; HDF5 has no others. The memory read
+into is never written to again, which is what makes rows immutable: `device_put` may alias it.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -9,44 +13,74 @@ import numpy as np
 from jax.core import Tracer
 from numpy.typing import NDArray
 
-from lazyrows._kernels import Chunking
 from lazyrows._orders import Order
-from lazyrows._sources._device import DeviceBlock
 from lazyrows._sources._protocols import Placement, block_placement, row_spec
 
 
 @dataclass(frozen=True, slots=True)
-class HostSource:
-    """A NumPy array: blocks are copied out in the order wanted, then put on the device.
+class HostLeaf:
+    """Anything with `shape`, `dtype` and slices that are arrays."""
 
-    The copy is what makes rows immutable: `device_put` aliases NumPy memory on CPU where alignment allows.
-    """
+    array: Any
+    dtype: np.dtype[Any]
+    align: int
+    placement: Placement
 
-    array: NDArray[Any]
-    placement: Placement = None
+    @classmethod
+    def of(cls, array: Any, placement: Placement) -> "HostLeaf":
+        return cls(array, dtype_of(array), _stored_together(array), placement)
 
     def __len__(self) -> int:
         return self.array.shape[0]
 
     @property
     def element_spec(self) -> jax.ShapeDtypeStruct:
-        return row_spec(self.array.shape, self._dtype, self.placement)
+        return row_spec(tuple(self.array.shape), jax.dtypes.canonicalize_dtype(self.dtype), self.placement)
 
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return jax.dtypes.canonicalize_dtype(self.array.dtype.newbyteorder("="))
+    def read(self, order: Order, size: int) -> NDArray[Any]:
+        rows = np.empty((size, *self.array.shape[1:]), self.dtype)
+        if isinstance(self.array, np.ndarray):
+            rows[: len(order)] = self.array[order.as_index()]
+        else:
+            for window, places, chosen in order.reads(size, self.align):
+                rows[places] = self._read(window)[chosen]
+        rows[len(order) :] = np.zeros((), self.dtype)
+        return rows
 
-    def fetch(self, order: Order, chunking: Chunking) -> DeviceBlock:
-        rows = np.zeros((chunking.size, *self.array.shape[1:]), self._dtype)
-        rows[: len(order)] = self.array[order.as_index()]
-        block = jax.device_put(rows, block_placement(self.placement))
-        return DeviceBlock.of(block, len(order), chunking.step)
+    def _read(self, window: slice) -> NDArray[Any]:
+        part = np.asarray(self.array[window])
+        wanted = (window.stop - window.start, *self.array.shape[1:])
+        if part.shape != wanted or part.dtype.newbyteorder("=") != self.dtype:
+            raise ValueError(
+                f"rows {window.start} to {window.stop} of {type(self.array).__name__} came as {part.dtype} of shape "
+                f"{part.shape}, where it had declared {self.dtype} of shape {wanted}"
+            )
+        return part
 
-    def row(self, position: "int | jax.Array") -> jax.Array:
+    def load(self, data: NDArray[Any], size: int) -> jax.Array:
+        return jax.device_put(data, block_placement(self.placement))
+
+    def lone(self, data: NDArray[Any]) -> jax.Array:
+        return jax.device_put(data[0], self.placement)
+
+    def row(self, position: "int | jax.Array", /) -> jax.Array:
         if isinstance(position, Tracer):
             raise TypeError("a traced index needs rows of a jax.Array; these are on the host: view jnp.asarray(x)")
-        return jax.device_put(np.array(self.array[position], self._dtype), self.placement)
+        return self.lone(self.read(Order(range(position, position + 1)), 1))
 
     def context(self) -> Hashable:
         # an array in memory is as cheap to read again as a kept block, and shows what was written to it since
-        return object()
+        return object() if type(self.array) is np.ndarray else None
+
+
+def dtype_of(array: Any) -> np.dtype[Any]:
+    """The dtype of an array as NumPy has it, in native byte order; TensorStore has dtypes of its own."""
+    return np.dtype(getattr(array.dtype, "numpy_dtype", array.dtype)).newbyteorder("=")
+
+
+def _stored_together(array: Any) -> int:
+    """How many rows share a storage chunk: Zarr's shards or chunks, HDF5's and Dask's chunks, TensorStore's read chunks."""
+    layout = getattr(getattr(array, "chunk_layout", None), "read_chunk", None)
+    shape = getattr(array, "shards", None) or getattr(array, "chunks", None) or getattr(layout, "shape", None)
+    rows = shape[0] if shape else 1
+    return max(1, int(rows[0] if isinstance(rows, tuple) else rows or 1))

@@ -1,4 +1,4 @@
-"""What a source is: it says how many rows it has and what one looks like, and makes a block of them or a single one."""
+"""What a leaf is: the rows of one array, read from the host or gathered on a device."""
 
 from collections.abc import Hashable
 from typing import Any, Protocol, TypeAlias
@@ -6,52 +6,45 @@ from typing import Any, Protocol, TypeAlias
 import jax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from lazyrows._kernels import Chunking
 from lazyrows._orders import Order
 
 # where rows go: a sharding, or a jax.Device, whose type checkers do not know; None is where JAX would put them
 Placement: TypeAlias = "Sharding | Any | None"
 
 
-class Block(Protocol):
-    """`len` rows made together; padding behind them is never shown."""
+class Leaf(Protocol):
+    """The rows of one array, by position. What it makes belongs to the config context it was made in: see `context`."""
 
     @property
-    def step(self) -> int:
-        """How many rows `rows` gives at a time."""
+    def element_spec(self) -> jax.ShapeDtypeStruct:
+        """What a row is."""
+        ...
+
+    @property
+    def align(self) -> "int | None":
+        """For a leaf to be read: the rows that are stored together, 1 if each is alone. None if there is nothing to read."""
         ...
 
     def __len__(self) -> int: ...
 
-    def rows(self, start: int) -> list[Any]:
-        """The rows from `start`, a multiple of `step`, up to the next multiple or the end."""
+    def read(self, order: Order, size: int) -> Any:
+        """What `load` needs of the rows of `order`; the only method that a thread may call, and calls no JAX."""
         ...
 
-    def arrays(self) -> "list[jax.Array]":
-        """The block's leaves, rows along the leading axis, padding included."""
+    def load(self, data: Any, size: int) -> jax.Array:
+        """The rows read, along the leading axis, padded to `size` of them."""
         ...
 
-
-class Source(Protocol):
-    """Rows by position. A block or row belongs to the config context it was made in: see `context`."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def element_spec(self) -> Any:
-        """One row, as a pytree of `jax.ShapeDtypeStruct`."""
+    def lone(self, data: Any) -> jax.Array:
+        """The only row read, without the leading axis."""
         ...
 
-    def fetch(self, order: Order, chunking: Chunking) -> Block:
-        """The rows of `order` as one block, padded to the chunk size."""
-        ...
-
-    def row(self, position: "int | jax.Array", /) -> Any:
+    def row(self, position: "int | jax.Array", /) -> jax.Array:
         """One row; a traced position is clamped."""
         ...
 
     def context(self) -> Hashable:
-        """What, besides the position, decides a row: a kept block is good only while this stays the same."""
+        """What, besides the position, decides a row: rows kept are good only while this stays the same."""
         ...
 
 
@@ -59,11 +52,6 @@ def row_spec(shape: tuple[int, ...], dtype: Any, placement: Placement, weak_type
     """One row of an array of this shape, dtype and placement."""
     sharding = SingleDeviceSharding(placement) if isinstance(placement, jax.Device) else placement
     return jax.ShapeDtypeStruct(shape[1:], dtype, sharding=sharding, weak_type=weak_type)
-
-
-def put(array: Any, placement: Placement) -> jax.Array:
-    """One row, or whatever goes where rows go, at its place."""
-    return array if placement is None else jax.device_put(array, placement)
 
 
 def block_placement(placement: Placement) -> Placement:

@@ -9,36 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from lazyrows._kernels import Chunking
 from lazyrows._orders import Order
 from lazyrows._sources._protocols import row_spec
 
 
 @dataclass(frozen=True, slots=True)
-class TracedBlock:
-    """All rows wanted, unstacked by one split: under a trace every operation costs compile time, and none can wait."""
-
-    array: jax.Array
-
-    def __len__(self) -> int:
-        return self.array.shape[0]
-
-    @property
-    def step(self) -> int:
-        return max(1, len(self))
-
-    def rows(self, start: int) -> list[jax.Array]:
-        return list(jnp.unstack(self.array))
-
-    def arrays(self) -> list[jax.Array]:
-        return [self.array]
-
-
-@dataclass(frozen=True, slots=True)
-class TracedSource:
+class TracedLeaf:
     """A tracer, or an array beside one in a tree."""
 
     array: jax.Array
+    align = None
 
     def __len__(self) -> int:
         return self.array.shape[0]
@@ -47,29 +27,35 @@ class TracedSource:
     def element_spec(self) -> jax.ShapeDtypeStruct:
         return row_spec(self.array.shape, self.array.dtype, None, getattr(self.array, "weak_type", False))
 
-    def fetch(self, order: Order, chunking: Chunking) -> TracedBlock:
-        return TracedBlock(self.array[order.as_index()])
+    def read(self, order: Order, size: int) -> Order:
+        return order
 
-    def row(self, position: "int | jax.Array") -> jax.Array:
+    def load(self, data: Order, size: int) -> jax.Array:
+        return self.array[data.as_index()]
+
+    def lone(self, data: Order) -> jax.Array:
+        return self.row(data[0])
+
+    def row(self, position: "int | jax.Array", /) -> jax.Array:
         return self.array[position]
 
     def context(self) -> Hashable:
         return None
 
 
-def is_traced(row: Any) -> bool:
-    """Whether a row belongs to a trace, and so must not outlive it."""
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(row))
+def is_traced(tree: Any) -> bool:
+    """Whether any leaf belongs to a trace; rows of it must not outlive that."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def locate(order: Order, index: "int | jax.Array") -> "int | jax.Array":
     """The source position of row `index` of an order; a traced index wraps and is clamped, as JAX's are."""
     if not isinstance(index, Tracer):
-        return order[cast("int", index)]
+        return order[index]
     length = len(order)
     if not length:
         raise IndexError("a traced index cannot index 0 rows")
-    index = index.astype(jax.dtypes.canonicalize_dtype(np.int64))
+    index = cast("jax.Array", index).astype(jax.dtypes.canonicalize_dtype(np.int64))
     index = jnp.clip(jnp.where(index < 0, index + length, index), 0, length - 1)
     span = order.positions
     return span.start + span.step * index if isinstance(span, range) else jnp.asarray(span)[index]

@@ -1,85 +1,164 @@
-"""Pytrees of sources, and views inside them: rows are pytrees of the same structure."""
+"""A source: the leaves of a pytree, whose rows are pytrees of the same structure; and a block of such rows."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
+from jax.core import Tracer
 
-from lazyrows._kernels import Chunking
+from lazyrows import _kernels
 from lazyrows._orders import Order
-from lazyrows._sources._protocols import Block, Source
+from lazyrows._prefetch import prefetch
+from lazyrows._sources._protocols import Leaf
 from lazyrows._sources._traced import locate
+
+Chunk = TypeVar("Chunk")
+
+
+class Reading(NamedTuple):
+    """Rows that have been read, and are still to be put on a device or gathered there."""
+
+    length: int
+    size: int
+    leaves: "list[Any]"
+
+
+class Block:
+    """`len` rows made together, in arrays of them; padding behind them is never shown."""
+
+    def __init__(self, treedef: Any, arrays: "list[jax.Array]", length: int, step: int) -> None:
+        # under a trace every operation costs compile time, and none can wait: one split makes all rows
+        traced = any(isinstance(array, Tracer) for array in arrays)
+        self._treedef, self._size, self._length = treedef, arrays[0].shape[0], length
+        self._explode = [_unstack(array) if traced else _kernels.exploder(array, step) for array in arrays]
+        self.step = max(1, length) if traced else step
+        """How many rows `rows` gives at a time."""
+
+    def __len__(self) -> int:
+        return self._length
+
+    def rows(self, start: int) -> list[Any]:
+        """The rows from `start`, a multiple of `step`, up to the next multiple or the end."""
+        if start + self.step <= self._length:
+            return self._unflatten([explode(start) for explode in self._explode])
+        # as a dynamic slice does, the last explode of a block reaches back so as to have its full count
+        first = min(start, self._size - self.step)
+        return self._unflatten([explode(first)[start - first : self._length - first] for explode in self._explode])
+
+    def _unflatten(self, leaves: "list[list[jax.Array]]") -> list[Any]:
+        return leaves[0] if self._treedef is None else [self._treedef.unflatten(row) for row in zip(*leaves)]
+
+
+def _unstack(array: jax.Array) -> Callable[[int], list[jax.Array]]:
+    return lambda start: list(jnp.unstack(array))
+
+
+class LoneRow:
+    """A block of one row, which needs no exploding."""
+
+    step = 1
+
+    def __init__(self, row: Any) -> None:
+        self._row = row
+
+    def __len__(self) -> int:
+        return 1
+
+    def rows(self, start: int) -> list[Any]:
+        """The row."""
+        return [self._row]
+
+
+class Source:
+    """Leaves of one length; where the pytree is a single leaf, `treedef` is None.
+
+    Each leaf keeps its own programs, so that a row's leaves are as its leaf alone would give them: on their
+    own devices, committed or not.
+    """
+
+    def __init__(self, treedef: Any, leaves: "Sequence[Leaf]") -> None:
+        self._treedef, self.leaves = treedef, leaves
+        self.row: Callable[[int | jax.Array], Any] = leaves[0].row if treedef is None else self._row
+        """One row; a traced position is clamped."""
+
+    def __len__(self) -> int:
+        return len(self.leaves[0])
+
+    @property
+    def element_spec(self) -> Any:
+        """One row, as a pytree of `jax.ShapeDtypeStruct`."""
+        return self.unflatten([leaf.element_spec for leaf in self.leaves])
+
+    @property
+    def align(self) -> "int | None":
+        """How many rows are stored together where there is something to read, at most; None where there is not."""
+        return max((leaf.align for leaf in self.leaves if leaf.align), default=None)
+
+    def unflatten(self, leaves: "list[Any]") -> Any:
+        """The pytree of these leaves."""
+        return leaves[0] if self._treedef is None else self._treedef.unflatten(leaves)
+
+    def read(self, order: Order, size: int) -> Reading:
+        """Read the rows of `order`, as far as can be done without JAX, in any thread; to be padded to `size`."""
+        return Reading(len(order), size, [leaf.read(order, size) for leaf in self.leaves])
+
+    def arrays(self, reading: Reading) -> "list[jax.Array]":
+        """The leaves of what was read, rows along the leading axis, padding included."""
+        return [leaf.load(data, reading.size) for leaf, data in zip(self.leaves, reading.leaves)]
+
+    def block(self, reading: Reading, step: int) -> "Block | LoneRow":
+        """What was read as a block of rows, to be made `step` at a time."""
+        if reading.size == 1:
+            return LoneRow(self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)]))
+        return Block(self._treedef, self.arrays(reading), reading.length, step)
+
+    def stream(
+        self, plan: Iterable[Order], read: Callable[[Order], Reading], load: Callable[[Reading], Chunk], depth: int
+    ) -> Iterator[Chunk]:
+        """Read and load piece by piece, up to `depth` ahead; in a thread where there is something to read."""
+        if self.align:
+            return prefetch(plan, load, depth, read)
+        return prefetch(plan, lambda piece: load(read(piece)), depth)
+
+    def _row(self, position: "int | jax.Array") -> Any:
+        return self.unflatten([leaf.row(position) for leaf in self.leaves])
+
+    def context(self) -> Hashable:
+        """What, besides the position, decides a row: a kept block is good only while this stays the same."""
+        return tuple(leaf.context() for leaf in self.leaves)
 
 
 @dataclass(frozen=True, slots=True)
-class NestedSource:
-    """A view inside a tree: the rows of its source, in its order."""
+class OrderedLeaf:
+    """A leaf of a view inside a tree: the rows of another leaf, in the view's order."""
 
-    source: Source
+    leaf: Leaf
     order: Order
 
     def __len__(self) -> int:
         return len(self.order)
 
     @property
-    def element_spec(self) -> Any:
-        return self.source.element_spec
-
-    def fetch(self, order: Order, chunking: Chunking) -> Block:
-        return self.source.fetch(self.order.then(order), chunking)
-
-    def row(self, position: "int | jax.Array") -> Any:
-        return self.source.row(locate(self.order, position))
-
-    def context(self) -> Hashable:
-        return self.source.context()
-
-
-@dataclass(frozen=True, slots=True)
-class TreeBlock:
-    """One block for each leaf of a pytree, row by row in step."""
-
-    treedef: Any
-    blocks: "Sequence[Block]"
-
-    def __len__(self) -> int:
-        return len(self.blocks[0])
+    def element_spec(self) -> jax.ShapeDtypeStruct:
+        return self.leaf.element_spec
 
     @property
-    def step(self) -> int:
-        return self.blocks[0].step
+    def align(self) -> "int | None":
+        return self.leaf.align and 1
 
-    def rows(self, start: int) -> list[Any]:
-        return [self.treedef.unflatten(leaves) for leaves in zip(*(block.rows(start) for block in self.blocks))]
+    def read(self, order: Order, size: int) -> Any:
+        return self.leaf.read(self.order.then(order), size)
 
-    def arrays(self) -> list[jax.Array]:
-        return [array for block in self.blocks for array in block.arrays()]
+    def load(self, data: Any, size: int) -> jax.Array:
+        return self.leaf.load(data, size)
 
+    def lone(self, data: Any) -> jax.Array:
+        return self.leaf.lone(data)
 
-@dataclass(frozen=True, slots=True)
-class TreeSource:
-    """A pytree of sources of one length; rows are pytrees of the same structure.
-
-    Each leaf keeps its own programs, so that a row's leaves are as its leaf alone would give them: on their
-    own devices, committed or not.
-    """
-
-    treedef: Any
-    sources: "Sequence[Source]"
-
-    def __len__(self) -> int:
-        return len(self.sources[0])
-
-    @property
-    def element_spec(self) -> Any:
-        return self.treedef.unflatten([source.element_spec for source in self.sources])
-
-    def fetch(self, order: Order, chunking: Chunking) -> TreeBlock:
-        return TreeBlock(self.treedef, [source.fetch(order, chunking) for source in self.sources])
-
-    def row(self, position: "int | jax.Array") -> Any:
-        return self.treedef.unflatten([source.row(position) for source in self.sources])
+    def row(self, position: "int | jax.Array", /) -> jax.Array:
+        return self.leaf.row(locate(self.order, position))
 
     def context(self) -> Hashable:
-        return tuple(source.context() for source in self.sources)
+        return self.leaf.context()
