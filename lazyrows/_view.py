@@ -322,8 +322,8 @@ def iter(
     a loop over them is unrolled: to compile one body for all rows, use `jax.lax.scan` over `rows.stack()`.
 
     Args:
-      source: a `jax.Array` of shape `(n, ...)` on one device, of any dtype, typed keys included; a tracer of that shape;
-        a `numpy.ndarray` of it; a `RowView`; or a pytree of these, all of the same `n`.
+      source: a `jax.Array` of shape `(n, ...)` on one device, of any dtype, typed keys included; a tracer of that
+        shape; a `numpy.ndarray` of it; a `RowView`; or a pytree of these, all of the same `n`.
       chunk_size: how many rows to make together, at least 1. By default as many as fit a small budget of bytes.
       prefetch: how many chunks to make ahead of the one being consumed, at least 0: one by default, and 0 for none.
         A paused iterator holds at most `prefetch + 2` chunks.

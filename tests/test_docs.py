@@ -1,4 +1,4 @@
-"""Every example in README, docs and docstrings runs and prints what it says; every link between pages leads somewhere."""
+"""Every example in README, docs and docstrings runs and prints what it says; links between pages lead somewhere."""
 
 import doctest
 import importlib

@@ -8,11 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from lazyrows._sources._device import DeviceLeaf
 from lazyrows._sources._host import HostLeaf, dtype_of
-from lazyrows._sources._protocols import Leaf, Placement
+from lazyrows._sources._protocols import Placement
 from lazyrows._sources._traced import TracedLeaf, is_traced, locate
 from lazyrows._sources._trees import Block, LoneRow, OrderedLeaf, Reading, Source
 
@@ -49,9 +48,7 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
     if not isinstance(leaf, jax.Array):
         return HostLeaf.of(leaf, placement)
     if len(leaf.sharding.device_set) > 1:
-        raise ValueError(
-            f"cannot take the rows of {_named(leaf)}{where}: it is on more than one device, {leaf.sharding}"
-        )
+        raise ValueError(f"cannot take the rows of {_named(leaf)}{where}: it is on several devices, {leaf.sharding}")
     return DeviceLeaf.of(leaf, placement)
 
 
@@ -71,13 +68,11 @@ def _check(leaf: Any, where: str) -> None:
 def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, jax.Array):
         return True
-    if isinstance(leaf, np.ma.MaskedArray) or not all(
-        hasattr(leaf, name) for name in ("shape", "dtype", "__getitem__")
-    ):
+    if isinstance(leaf, np.ma.MaskedArray) or not hasattr(leaf, "shape") or not hasattr(leaf, "__getitem__"):
         return False
     try:
         dtype_of(leaf)
-    except TypeError:  # torch's, for one
+    except (AttributeError, TypeError):  # without a dtype, or with one of its own, as torch has
         return False
     return True
 

@@ -1,7 +1,7 @@
 """Arrays in the host's memory or on its disks: blocks of rows are read into memory of our own, then put on a device.
 
-Only slices of neighbours in ascending order are asked of anything but a NumPy array; HDF5 has no others. The memory read
-into is never written to again, which is what makes rows immutable: `device_put` may alias it.
+Only slices of neighbours in ascending order are asked of anything but a NumPy array; HDF5 has no others. The memory
+read into is never written to again, which is what makes rows immutable: `device_put` may alias it.
 """
 
 from collections.abc import Hashable
@@ -79,7 +79,7 @@ def dtype_of(array: Any) -> np.dtype[Any]:
 
 
 def _stored_together(array: Any) -> int:
-    """How many rows share a storage chunk: Zarr's shards or chunks, HDF5's and Dask's chunks, TensorStore's read chunks."""
+    """How many rows share a storage chunk: of HDF5, Zarr (a shard, if it has them), Dask, or TensorStore."""
     layout = getattr(getattr(array, "chunk_layout", None), "read_chunk", None)
     shape = getattr(array, "shards", None) or getattr(array, "chunks", None) or getattr(layout, "shape", None)
     rows = shape[0] if shape else 1

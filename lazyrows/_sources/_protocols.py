@@ -22,7 +22,7 @@ class Leaf(Protocol):
 
     @property
     def align(self) -> "int | None":
-        """For a leaf to be read: the rows that are stored together, 1 if each is alone. None if there is nothing to read."""
+        """How many rows are stored together, where rows must be read; None where there is nothing to read."""
         ...
 
     def __len__(self) -> int: ...
