@@ -34,7 +34,6 @@ TINY_BYTES = 512
 # one by one, which copies them once instead of twice. GPU and TPU: not measured.
 CHUNK_ROWS = 256
 CHUNK_BYTES = 2**18
-SHORT_CHUNKS = (8, 32, 128)
 
 # Rows read together from the host, by default
 READ_BYTES = 2**20
@@ -77,7 +76,7 @@ def _explode(count: int) -> Callable[[jax.Array, jax.Array], list[jax.Array]]:
 def _equal_rows(block: jax.Array, row: jax.Array) -> jax.Array:
     if jnp.issubdtype(block.dtype, jax.dtypes.prng_key):
         block = jax.random.key_data(block)
-    return jnp.all(block == row, axis=tuple(range(1, block.ndim)))
+    return jnp.all(block == lax.expand_dims(row, (0,)), axis=tuple(range(1, block.ndim)))
 
 
 class Chunking(NamedTuple):
@@ -90,14 +89,23 @@ class Chunking(NamedTuple):
 def chunking(wanted: "int | None", length: int, row_bytes: int, align: "int | None") -> Chunking:
     """How to chunk a source of `length` rows: `wanted` together, or as many as fit the byte budget.
 
-    A short source gets one of few sizes, so that sources of all lengths share few programs. Where the budget has room
-    for fewer rows than an explode makes, they are made one by one. `align` is for rows to be read: how many are stored
+    A source that is shorter gets one of few sizes, so that sources of all lengths share few programs. Where the budget
+    has room for fewer rows than an explode makes, they are made one by one. `align` is for rows to be read: how many are stored
     together, and so are read together even beyond the budget.
     """
-    rows = wanted or (_rows_to_read(max(1, row_bytes), align) if align else _rows_to_gather(max(1, row_bytes)))
-    size = min(rows, next((short for short in SHORT_CHUNKS if short >= length), rows))
+    row_bytes = max(1, row_bytes)
+    rows = wanted or (_rows_to_read(row_bytes, align) if align else _rows_to_gather(row_bytes))
+    size = min(rows, _covering(length))
     tiny = size * row_bytes <= TINY_BYTES
     return Chunking(size, min(size, EXPLODE_TINY_ROWS if tiny else EXPLODE_ROWS))
+
+
+def _covering(length: int) -> int:
+    """The least of 8, 32, 128, 512 ... that is no less."""
+    size = EXPLODE_ROWS
+    while size < length:
+        size *= 4
+    return size
 
 
 def _rows_to_read(row_bytes: int, align: int) -> int:
@@ -148,10 +156,15 @@ def _caller(program: Callable[..., Any], x: jax.Array) -> Callable[[Any], Any]:
     wide = x.dtype in _64_BIT_TYPES or x.shape[0] > _INT32_MAX
 
     def call(operand: Any) -> Any:
-        if not wide and _config.jax_transfer_guard_host_to_device in _UNGUARDED:
-            return program(x, operand)
-        with jax.transfer_guard_host_to_device("allow"), _enable_x64(wide or _config.jax_enable_x64):
-            return program(x, operand)
+        try:
+            if not wide and _config.jax_transfer_guard_host_to_device in _UNGUARDED:
+                return program(x, operand)
+            with jax.transfer_guard_host_to_device("allow"), _enable_x64(wide or _config.jax_enable_x64):
+                return program(x, operand)
+        except ValueError as error:  # what a compiled program says of a donated operand before JAX 0.12
+            if x.is_deleted():
+                raise RuntimeError(f"Array has been deleted with shape={x.dtype.name}{list(x.shape)}.") from error
+            raise
 
     return call
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpy.typing import NDArray
 
 from lazyrows import _kernels
@@ -31,11 +32,7 @@ def matches(source: Source, order: Order, size: int, depth: int, value: Any) -> 
 
 
 def _as_row(value: Any, spec: Any) -> "list[NDArray[Any]] | None":
-    """The leaves of a value as those of a row of this spec; None if no such row can equal it.
-
-    A row equals it where every element does, as NumPy and JAX compare: a Python float is taken at the row's precision,
-    and an integer row never equals a fraction.
-    """
+    """The leaves of a value as those of a row of this spec; None if no such row can equal it."""
     wanted, treedef = jax.tree.flatten(spec)
     leaves, structure = jax.tree.flatten(value)
     if structure != treedef:
@@ -45,15 +42,35 @@ def _as_row(value: Any, spec: Any) -> "list[NDArray[Any]] | None":
 
 
 def _as_leaf(value: Any, spec: jax.ShapeDtypeStruct) -> "NDArray[Any] | None":
+    if isinstance(value, Tracer):
+        raise jax.errors.TracerBoolConversionError(value)
     if jnp.issubdtype(spec.dtype, jax.dtypes.prng_key):
         same = getattr(value, "dtype", None) == spec.dtype and value.shape == spec.shape
         return np.asarray(jax.device_get(jax.random.key_data(value))) if same else None
-    exact = not isinstance(value, float | complex)
     try:
         given = np.asarray(jax.device_get(value))
-        with np.errstate(all="ignore"):
-            given = given.astype(jax.dtypes.canonicalize_dtype(given.dtype)) if exact else given.astype(spec.dtype)
-            leaf = given.astype(spec.dtype)
+        return _exactly(given, spec.dtype, isinstance(value, float | complex)) if given.shape == spec.shape else None
     except (TypeError, ValueError, OverflowError):
         return None
-    return leaf if given.shape == spec.shape and np.array_equal(leaf, given) else None
+
+
+def _exactly(given: NDArray[Any], dtype: Any, weak: bool) -> "NDArray[Any] | None":
+    """The value in a row's dtype, where it stays the same in it.
+
+    As where JAX compares, a Python float is first taken at the row's precision, and a 64-bit one as 32 bits without x64.
+    """
+    lossy = np.iscomplexobj(given) and not jnp.issubdtype(dtype, jnp.complexfloating)
+    if given.dtype.kind in "OSUMm" or (lossy and np.imag(given).any()):
+        return None
+    given = np.real(given) if lossy else given
+    with np.errstate(all="ignore"):
+        if jnp.issubdtype(given.dtype, jnp.inexact) and jnp.issubdtype(dtype, jnp.inexact):
+            given = given.astype(dtype if weak else _as_configured(given.dtype, dtype))
+        leaf = given.astype(dtype)
+        return leaf if np.array_equal(leaf.astype(given.dtype), given) else None
+
+
+def _as_configured(given: Any, dtype: Any) -> Any:
+    """What JAX takes a dtype as at present; itself, beside a row that is of 64 bits all the same."""
+    configured = jax.dtypes.canonicalize_dtype
+    return configured(given) if configured(dtype) == dtype else given

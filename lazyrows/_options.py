@@ -30,6 +30,15 @@ class Options:
         given = {field.name: getattr(newer, field.name) for field in fields(newer)}
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
+    def __deepcopy__(self, memo: Any) -> "Options":
+        return self
+
+    def __reduce__(self) -> Any:
+        # a jax.Device cannot be pickled; it has a name that can
+        device: Any = self.device
+        named = (device.platform, device.id) if isinstance(device, jax.Device) else device
+        return _restored, (self.chunk_size, self.prefetch, named)
+
     @property
     def depth(self) -> int:
         # one chunk ahead overlaps the making of rows with their use; a second one only holds memory
@@ -39,8 +48,22 @@ class Options:
 def _count(name: str, value: Any, least: int) -> "int | None":
     if value is None:
         return None
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be an integer or None, not {value!r}")
-    if operator.index(value) < least:
+    if count < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
-    return operator.index(value)
+    return count
+
+
+def _restored(chunk_size: "int | None", prefetch: "int | None", device: Any) -> Options:
+    if isinstance(device, tuple):
+        platform, number = device
+        (device,) = [found for found in jax.devices(platform) if found.id == number]
+    return Options(chunk_size, prefetch, device)
+
+
+DEFAULT = Options()

@@ -155,9 +155,10 @@ def _integers(index: "Sequence[Any] | NDArray[Any]", length: int) -> NDArray[np.
 
 
 def _integer_array(index: NDArray[Any]) -> NDArray[Any]:
-    if index.ndim != 1 or index.dtype.kind not in "iu":
+    kind = type(index).__name__
+    if index.ndim != 1 or index.dtype.kind not in "iu" or isinstance(index, np.ma.MaskedArray):
         raise TypeError(
-            f"rows are indexed by 1-D arrays of integers or booleans, not by {index.dtype} of shape {index.shape}"
+            f"rows are indexed by 1-D arrays of integers or booleans, not by {kind} of {index.dtype} of shape {index.shape}"
         )
     return index
 

@@ -7,7 +7,6 @@ import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from queue import SimpleQueue
@@ -193,25 +192,38 @@ class RowIterator(chain[Row]):
     It is `itertools.chain` over the groups of rows that are made together, so that a row costs no Python call.
     """
 
-    _progress: "Progress"
+    _groups: "_Groups[Row]"
 
     @classmethod
-    def over(cls, groups: "Callable[[Progress], Iterator[Iterator[Row]]]", length: int) -> "RowIterator[Row]":
-        progress = Progress(length, iter(()))
-        made = cast("RowIterator[Row]", cls.from_iterable(groups(progress)))
-        made._progress = progress
+    def over(cls, groups: "Iterator[Sequence[Row]]", length: int) -> "RowIterator[Row]":
+        counted = _Groups(groups, length)
+        made = cast("RowIterator[Row]", cls.from_iterable(counted))
+        made._groups = counted
         return made
 
     def __length_hint__(self) -> int:
-        return self._progress.pending + operator.length_hint(self._progress.group)
+        return self._groups.pending + operator.length_hint(self._groups.current)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("cannot copy or pickle a row iterator: keep the RowView, and iterate over it again")
 
 
-@dataclass(slots=True)
-class Progress:
-    """How many rows are still to be made, and the group of made ones being handed out."""
+class _Groups(Generic[Row]):
+    """The groups of rows of an iterator, and how many rows are still to be made.
 
-    pending: int
-    group: Iterator[Any]
+    No generator, because `chain` lets go of one that is entered twice (by two threads, or again from a callback of
+    JAX's) while it still runs, and the interpreter crashes; whereas this is kept alive by its method's frame.
+    """
+
+    def __init__(self, groups: "Iterator[Sequence[Row]]", length: int) -> None:
+        self._groups, self.pending = groups, length
+        self.current: Iterator[Row] = iter(())
+
+    def __iter__(self) -> "_Groups[Row]":
+        return self
+
+    def __next__(self) -> Iterator[Row]:
+        rows = next(self._groups)
+        self.pending -= len(rows)
+        self.current = iter(rows)
+        return self.current

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from numpy.typing import DTypeLike, NDArray
@@ -18,10 +19,10 @@ from numpy.typing import DTypeLike, NDArray
 from lazyrows import _kernels
 from lazyrows._kernels import Chunking
 from lazyrows._matching import matches
-from lazyrows._options import Options
+from lazyrows._options import DEFAULT, Options
 from lazyrows._orders import Order
-from lazyrows._prefetch import Progress, Recent, RowIterator
-from lazyrows._sources import Block, LoneRow, OrderedLeaf, Placement, Reading, Source, is_traced, locate, source_of
+from lazyrows._prefetch import Recent, RowIterator
+from lazyrows._sources import Block, Made, OrderedLeaf, Placement, Reading, Source, is_traced, locate, source_of
 
 Row = TypeVar("Row")
 
@@ -59,37 +60,28 @@ class RowView(Sequence[Row]):
     _tree: Any
     _order: Order
     _options: Options
-    _length: int
+    _shapes: "tuple[Any, ...] | None"
 
-    def __init__(self, tree: Any, order: Order, options: Options, length: int, source: "Source | None" = None) -> None:
-        self._tree, self._order, self._options, self._length = tree, order, options, length
-        if source is not None:
-            self._source = source
+    def __init__(self, tree: Any, order: Order, options: Options, shapes: "tuple[Any, ...] | None" = None) -> None:
+        self._tree, self._order, self._options, self._shapes = tree, order, options, shapes
 
     def _reorder(self, order: Order) -> "RowView[Row]":
-        view: RowView[Row] = RowView(self._tree, order, self._options, self._length)
+        view: RowView[Row] = RowView(self._tree, order, self._options)
         view.__dict__ |= {**self.__dict__, "_order": order}  # with the source, its chunking and the recent chunk
         return view
 
     @cached_property
     def _source(self) -> Source:
-        # made here only for a view that a transformation has rebuilt around other leaves; else `iter` has made it
+        # set by `iter`, and made here for a view that a transformation has rebuilt
         return self._source_at(self._options.device, traced=False)
 
     def _source_at(self, placement: Placement, traced: bool) -> Source:
-        try:
-            source = source_of(self._tree, placement, traced)
-        except TypeError as error:
-            raise self._rebuilt() from error
-        if len(source) != self._length:
-            raise self._rebuilt()
-        return source
-
-    def _rebuilt(self) -> ValueError:
-        return ValueError(
-            f"this view is of {self._length} rows, and a transformation has put other arrays in place of its own: "
-            "to map or scan over rows, pass rows.stack()"
-        )
+        if self._shapes not in (None, _shapes(self._tree)):
+            raise ValueError(
+                f"this view is of arrays of shapes {self._shapes}, and a transformation has put others in their place, "
+                f"of {_shapes(self._tree)}: to map or scan over rows, pass rows.stack()"
+            )
+        return source_of(self._tree, placement, traced)
 
     @cached_property
     def _traced(self) -> bool:
@@ -97,14 +89,13 @@ class RowView(Sequence[Row]):
 
     @cached_property
     def _chunking(self) -> Chunking:
-        leaves = jax.tree.leaves(self.element_spec)
-        row_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-        return _kernels.chunking(self._options.chunk_size, self._length, row_bytes, self._source.align)
+        source = self._source
+        return _kernels.chunking(self._options.chunk_size, len(source), source.row_bytes, source.align)
 
     @cached_property
     def _row(self) -> Callable[[int], Row]:
         source, chunking = self._source, self._chunking
-        if self._traced or chunking.size == 1:
+        if chunking.size == 1 or source.context() is None:
             return source.row
         # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
         fetch = partial(_numbered_block, source, chunking)
@@ -129,33 +120,33 @@ class RowView(Sequence[Row]):
             return self._reorder(self._order.slice(index))
         if isinstance(index, Tracer):
             return self._source.row(locate(self._order, _scalar(index)))
-        if isinstance(index, jax.Array):
-            index = np.asarray(jax.device_get(index))
-        if isinstance(index, list | range) or (isinstance(index, np.ndarray) and index.ndim):
+        index = _on_host(index)
+        if isinstance(index, list | range | np.ndarray):
             return self._reorder(self._order.select(index))
         return self._row(self._order[index])
 
     def __iter__(self) -> RowIterator[Row]:
-        return RowIterator.over(self._groups, len(self))
+        return RowIterator.over(self._groups(), len(self))
 
     def __reversed__(self) -> RowIterator[Row]:
         return builtins.iter(self[::-1])
 
-    def _groups(self, progress: Progress) -> Iterator[Iterator[Row]]:
+    def _groups(self) -> Iterator[Sequence[Row]]:
         for block in self._blocks():
             for start in range(0, len(block), block.step):
-                rows = block.rows(start)
-                progress.pending -= len(rows)
-                progress.group = builtins.iter(rows)
-                yield progress.group
+                yield block.rows(start)
 
-    def _blocks(self) -> "Iterator[Block | LoneRow]":
+    def _blocks(self) -> "Iterator[Block | Made]":
         source, (size, step) = self._source, self._chunking
+        if len(source) <= step and isinstance(self._order.positions, range):
+            whole = source.whole(self._order)
+            if whole is not None:
+                return builtins.iter([whole])
 
         def read(piece: Order) -> Reading:
             return source.read(piece, 1 if len(piece) == 1 else size)
 
-        def load(reading: Reading) -> "Block | LoneRow":
+        def load(reading: Reading) -> "Block | Made":
             return source.block(reading, step)
 
         return source.stream(self._plan(), read, load, self._options.depth if len(self) > size else 0)
@@ -207,7 +198,7 @@ class RowView(Sequence[Row]):
         """The rows as one NumPy array, for rows that are arrays; waits for them."""
         if copy is False:
             raise ValueError("rows are on a device: making a NumPy array of them needs a copy")
-        return np.asarray(self.__jax_array__(), dtype)
+        return np.array(self.__jax_array__(), dtype, copy=copy)
 
     def __jax_array__(self) -> jax.Array:
         """The rows as one array, for rows that are arrays."""
@@ -220,14 +211,14 @@ class RowView(Sequence[Row]):
         return source.unflatten([OrderedLeaf(leaf, self._order) for leaf in source.leaves])
 
     def __reduce__(self) -> Any:
-        return RowView, (self._tree, self._order, self._options, self._length)
+        return RowView, (self._tree, self._order, self._options)
 
-    def tree_flatten(self) -> "tuple[tuple[Any], tuple[Order, Options, int]]":
+    def tree_flatten(self) -> "tuple[tuple[Any], tuple[Order, Options, tuple[Any, ...]]]":
         """For JAX: the arrays are the source's, all else is static."""
-        return (self._tree,), (self._order, self._options, self._length)
+        return (self._tree,), (self._order, self._options, self._shapes or _shapes(self._tree))
 
     @classmethod
-    def tree_unflatten(cls, aux: "tuple[Order, Options, int]", children: "tuple[Any]") -> "RowView[Any]":
+    def tree_unflatten(cls, aux: "tuple[Order, Options, tuple[Any, ...]]", children: "tuple[Any]") -> "RowView[Any]":
         """For JAX: the same view of other arrays, which are looked at when a row is asked for."""
         return cls(*children, *aux)
 
@@ -251,18 +242,33 @@ class _Text(str):
         return cls(f"{spec.dtype.name}[{','.join(map(str, spec.shape))}]")
 
 
+def _shapes(tree: Any) -> "tuple[Any, ...]":
+    return tuple(getattr(leaf, "shape", None) for leaf in jax.tree.leaves(tree))
+
+
+def _on_host(index: Any) -> Any:
+    """An index without JAX: an array as NumPy's, where a 0-d one is a scalar and 4-bit integers are integers."""
+    if isinstance(index, jax.Array):
+        index = np.asarray(jax.device_get(index))
+    if isinstance(index, np.ndarray) and not index.ndim:
+        return index.item()
+    if isinstance(index, np.ndarray) and jnp.issubdtype(index.dtype, jnp.integer) and index.dtype.itemsize == 1:
+        return index.astype(np.int32)
+    return index
+
+
 def _may_keep(row: Any) -> bool:
     return not is_traced(row)
 
 
-def _numbered_block(source: Source, chunking: Chunking, number: int) -> "Block | LoneRow":
+def _numbered_block(source: Source, chunking: Chunking, number: int) -> "Block | Made":
     start = number * chunking.size
     piece = Order(range(start, min(start + chunking.size, len(source))))
     return source.block(source.read(piece, chunking.size), chunking.step)
 
 
 def _scalar(index: jax.Array) -> jax.Array:
-    if index.ndim or not np.issubdtype(index.dtype, np.integer):
+    if index.ndim or not jnp.issubdtype(index.dtype, jnp.integer):
         raise TypeError(f"a traced index must be one integer, not {index.dtype}{list(index.shape)}: use rows.stack()")
     return index
 
@@ -337,12 +343,17 @@ def iter(
       ValueError: there are no leaves, or their leading lengths differ; or an option is below its least value.
       RuntimeError: JAX's own, if an array of the source has been deleted or donated.
     """
-    options = Options(chunk_size, prefetch, device)
+    given = chunk_size is not None or prefetch is not None or device is not None
+    options = Options(chunk_size, prefetch, device) if given else DEFAULT
     if isinstance(source, RowView):
-        (tree,), (order, older, length) = source.tree_flatten()
-        return source if options == Options() else RowView(tree, order, older.updated(options), length)
+        (tree,), (order, older, shapes) = source.tree_flatten()
+        return source if not given else RowView(tree, order, older.updated(options), shapes)
     rows = source_of(source, device)
-    return RowView(source, Order(range(len(rows))), options, len(rows), rows)
+    # the containers are ours, the leaves the caller's: who changes a dict that was viewed changes no view
+    tree = source if isinstance(source, jax.Array) else jax.tree.map(lambda leaf: leaf, source)
+    view: RowView[Any] = RowView(tree, Order(range(len(rows))), options)
+    view.__dict__["_source"] = rows
+    return view
 
 
 # as users know them

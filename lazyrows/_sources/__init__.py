@@ -8,14 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from lazyrows._sources._device import DeviceLeaf
 from lazyrows._sources._host import HostLeaf, dtype_of
 from lazyrows._sources._protocols import Placement
 from lazyrows._sources._traced import TracedLeaf, is_traced, locate
-from lazyrows._sources._trees import Block, LoneRow, OrderedLeaf, Reading, Source
+from lazyrows._sources._trees import Block, Made, OrderedLeaf, Reading, Source
 
-__all__ = ["Block", "LoneRow", "OrderedLeaf", "Placement", "Reading", "Source", "is_traced", "locate", "source_of"]
+__all__ = ["Block", "Made", "OrderedLeaf", "Placement", "Reading", "Source", "is_traced", "locate", "source_of"]
 
 
 def source_of(tree: Any, placement: Placement = None, traced: bool = False) -> Source:
@@ -25,6 +26,8 @@ def source_of(tree: Any, placement: Placement = None, traced: bool = False) -> S
       TypeError: a leaf is 0-d, or no array of a dtype JAX has; the leaf is named by its key path.
       ValueError: there are no leaves, or their leading lengths differ.
     """
+    if isinstance(tree, jax.Array):  # what the rest comes to then; it costs more than the making of a row
+        return Source(None, [_rows_of(tree, "", placement, traced or isinstance(tree, Tracer))])
     traced = traced or is_traced(tree)
     given, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_view)
     if not given:
@@ -44,7 +47,7 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
         return leaf.__row_leaves__(placement, traced)
     _check(leaf, where)
     if traced:
-        return TracedLeaf(jnp.asarray(leaf))
+        return TracedLeaf(jnp.asarray(leaf if isinstance(leaf, jax.Array) else np.asarray(leaf, dtype_of(leaf))))
     if not isinstance(leaf, jax.Array):
         return HostLeaf.of(leaf, placement)
     if len(leaf.sharding.device_set) > 1:
@@ -53,7 +56,7 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
 
 
 def _check(leaf: Any, where: str) -> None:
-    if not _is_array(leaf):
+    if not isinstance(leaf, jax.Array) and not _is_array(leaf):
         raise TypeError(
             f"cannot take the rows of {_named(leaf)}{where}: they must be of a jax.Array, a numpy.ndarray, or what has "
             "a shape, a dtype and slices as they have"
@@ -66,8 +69,6 @@ def _check(leaf: Any, where: str) -> None:
 
 
 def _is_array(leaf: Any) -> bool:
-    if isinstance(leaf, jax.Array):
-        return True
     if isinstance(leaf, np.ma.MaskedArray) or not hasattr(leaf, "shape") or not hasattr(leaf, "__getitem__"):
         return False
     try:
@@ -78,7 +79,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _is_view(leaf: Any) -> bool:
-    return hasattr(leaf, "__row_leaves__")
+    return hasattr(type(leaf), "__row_leaves__")
 
 
 def _named(leaf: Any) -> str:

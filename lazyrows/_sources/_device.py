@@ -8,7 +8,7 @@ import jax
 
 from lazyrows import _kernels
 from lazyrows._orders import Order
-from lazyrows._sources._protocols import Placement, block_placement, row_spec
+from lazyrows._sources._protocols import Placement, block_placement, row_bytes, row_spec
 
 _config: Any = jax.config
 
@@ -34,6 +34,14 @@ class DeviceLeaf:
     def element_spec(self) -> jax.ShapeDtypeStruct:
         placement = self.placement or self.array.sharding
         return row_spec(self.array.shape, self.array.dtype, placement, getattr(self.array, "weak_type", False))
+
+    @property
+    def row_bytes(self) -> int:
+        return row_bytes(self.array.shape, self.array.dtype)
+
+    @property
+    def whole(self) -> "jax.Array | None":
+        return self.array if self.placement is None else None
 
     def read(self, order: Order, size: int) -> Order:
         return order

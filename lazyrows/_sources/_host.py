@@ -14,7 +14,9 @@ from jax.core import Tracer
 from numpy.typing import NDArray
 
 from lazyrows._orders import Order
-from lazyrows._sources._protocols import Placement, block_placement, row_spec
+from lazyrows._sources._protocols import Placement, block_placement, row_bytes, row_spec
+
+_KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +27,14 @@ class HostLeaf:
     dtype: np.dtype[Any]
     align: int
     placement: Placement
+    stored: bool
+    whole = None
 
     @classmethod
     def of(cls, array: Any, placement: Placement) -> "HostLeaf":
-        return cls(array, dtype_of(array), _stored_together(array), placement)
+        stored = not isinstance(array, np.ndarray) or isinstance(array, np.memmap)
+        plain = np.asarray(array) if isinstance(array, np.ndarray) else array  # a np.matrix has no 1-D rows
+        return cls(plain, dtype_of(array), _stored_together(array), placement, stored)
 
     def __len__(self) -> int:
         return self.array.shape[0]
@@ -36,6 +42,10 @@ class HostLeaf:
     @property
     def element_spec(self) -> jax.ShapeDtypeStruct:
         return row_spec(tuple(self.array.shape), jax.dtypes.canonicalize_dtype(self.dtype), self.placement)
+
+    @property
+    def row_bytes(self) -> int:
+        return row_bytes(tuple(self.array.shape), self.dtype)
 
     def read(self, order: Order, size: int) -> NDArray[Any]:
         rows = np.empty((size, *self.array.shape[1:]), self.dtype)
@@ -70,7 +80,7 @@ class HostLeaf:
 
     def context(self) -> Hashable:
         # an array in memory is as cheap to read again as a kept block, and shows what was written to it since
-        return object() if type(self.array) is np.ndarray else None
+        return _KEPT if self.stored else None
 
 
 def dtype_of(array: Any) -> np.dtype[Any]:

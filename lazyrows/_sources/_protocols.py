@@ -1,5 +1,6 @@
 """What a leaf is: the rows of one array, read from the host or gathered on a device."""
 
+import math
 from collections.abc import Hashable
 from typing import Any, Protocol, TypeAlias
 
@@ -25,6 +26,16 @@ class Leaf(Protocol):
         """How many rows are stored together, where rows must be read; None where there is nothing to read."""
         ...
 
+    @property
+    def row_bytes(self) -> int:
+        """How many bytes a row has."""
+        ...
+
+    @property
+    def whole(self) -> "jax.Array | None":
+        """All rows in one array, where there is one with nothing to do for it."""
+        ...
+
     def __len__(self) -> int: ...
 
     def read(self, order: Order, size: int) -> Any:
@@ -44,7 +55,7 @@ class Leaf(Protocol):
         ...
 
     def context(self) -> Hashable:
-        """What, besides the position, decides a row: rows kept are good only while this stays the same."""
+        """What, besides the position, decides a row: rows kept are good while this stays the same; None if none are."""
         ...
 
 
@@ -52,6 +63,11 @@ def row_spec(shape: tuple[int, ...], dtype: Any, placement: Placement, weak_type
     """One row of an array of this shape, dtype and placement."""
     sharding = SingleDeviceSharding(placement) if isinstance(placement, jax.Device) else placement
     return jax.ShapeDtypeStruct(shape[1:], dtype, sharding=sharding, weak_type=weak_type)
+
+
+def row_bytes(shape: tuple[int, ...], dtype: Any) -> int:
+    """How many bytes a row of an array of this shape and dtype has."""
+    return math.prod(shape[1:]) * dtype.itemsize
 
 
 def block_placement(placement: Placement) -> Placement:

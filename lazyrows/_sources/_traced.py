@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from lazyrows._orders import Order
-from lazyrows._sources._protocols import row_spec
+from lazyrows._sources._protocols import row_bytes, row_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class TracedLeaf:
 
     array: jax.Array
     align = None
+    whole = None
 
     def __len__(self) -> int:
         return self.array.shape[0]
@@ -26,6 +27,10 @@ class TracedLeaf:
     @property
     def element_spec(self) -> jax.ShapeDtypeStruct:
         return row_spec(self.array.shape, self.array.dtype, None, getattr(self.array, "weak_type", False))
+
+    @property
+    def row_bytes(self) -> int:
+        return row_bytes(self.array.shape, self.array.dtype)
 
     def read(self, order: Order, size: int) -> Order:
         return order
@@ -40,7 +45,7 @@ class TracedLeaf:
         return self.array[position]
 
     def context(self) -> Hashable:
-        return None
+        return None  # rows must not outlive the trace
 
 
 def is_traced(tree: Any) -> bool:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -55,20 +56,18 @@ def _unstack(array: jax.Array) -> Callable[[int], list[jax.Array]]:
     return lambda start: list(jnp.unstack(array))
 
 
-class LoneRow:
-    """A block of one row, which needs no exploding."""
+class Made:
+    """A block of rows that need no more exploding."""
 
-    step = 1
-
-    def __init__(self, row: Any) -> None:
-        self._row = row
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows, self.step = rows, len(rows)
 
     def __len__(self) -> int:
-        return 1
+        return len(self._rows)
 
     def rows(self, start: int) -> list[Any]:
-        """The row."""
-        return [self._row]
+        """The rows."""
+        return self._rows
 
 
 class Source:
@@ -91,10 +90,15 @@ class Source:
         """One row, as a pytree of `jax.ShapeDtypeStruct`."""
         return self.unflatten([leaf.element_spec for leaf in self.leaves])
 
-    @property
+    @cached_property
     def align(self) -> "int | None":
         """How many rows are stored together where there is something to read, at most; None where there is not."""
         return max((leaf.align for leaf in self.leaves if leaf.align), default=None)
+
+    @property
+    def row_bytes(self) -> int:
+        """How many bytes a row has, all leaves together."""
+        return sum(leaf.row_bytes for leaf in self.leaves)
 
     def unflatten(self, leaves: "list[Any]") -> Any:
         """The pytree of these leaves."""
@@ -108,11 +112,19 @@ class Source:
         """The leaves of what was read, rows along the leading axis, padding included."""
         return [leaf.load(data, reading.size) for leaf, data in zip(self.leaves, reading.leaves)]
 
-    def block(self, reading: Reading, step: int) -> "Block | LoneRow":
+    def block(self, reading: Reading, step: int) -> "Block | Made":
         """What was read as a block of rows, to be made `step` at a time."""
         if reading.size == 1:
-            return LoneRow(self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)]))
+            return Made([self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)])])
         return Block(self._treedef, self.arrays(reading), reading.length, step)
+
+    def whole(self, order: Order) -> "Made | None":
+        """The rows of `order` out of all rows, made at once without a gather; None where that is not possible."""
+        arrays = [leaf.whole for leaf in self.leaves]
+        if any(array is None for array in arrays):
+            return None
+        rows = Block(self._treedef, cast("list[jax.Array]", arrays), len(self), len(self)).rows(0)
+        return Made([rows[position] for position in order.positions])
 
     def stream(
         self, plan: Iterable[Order], read: Callable[[Order], Reading], load: Callable[[Reading], Chunk], depth: int
@@ -126,8 +138,9 @@ class Source:
         return self.unflatten([leaf.row(position) for leaf in self.leaves])
 
     def context(self) -> Hashable:
-        """What, besides the position, decides a row: a kept block is good only while this stays the same."""
-        return tuple(leaf.context() for leaf in self.leaves)
+        """What, besides the position, decides a row: rows kept are good while this stays the same; None if none are."""
+        contexts = tuple(leaf.context() for leaf in self.leaves)
+        return None if None in contexts else contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +149,7 @@ class OrderedLeaf:
 
     leaf: Leaf
     order: Order
+    whole = None
 
     def __len__(self) -> int:
         return len(self.order)
@@ -147,6 +161,10 @@ class OrderedLeaf:
     @property
     def align(self) -> "int | None":
         return self.leaf.align and 1
+
+    @property
+    def row_bytes(self) -> int:
+        return self.leaf.row_bytes
 
     def read(self, order: Order, size: int) -> Any:
         return self.leaf.read(self.order.then(order), size)
