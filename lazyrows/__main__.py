@@ -15,12 +15,14 @@ from lazyrows._bench import Measurement
 
 DESCRIPTION = """Time the rows of arrays on the default device, as JAX's own iteration, NumPy and lazyrows make them.
 
-Without a file: the first row and all rows, uncompiled (in fresh processes) and compiled, then reversed, by random and
-sequential index, of lengths never seen before, and keys split and unpacked. With a file: its rows, where JAX's are
-made by jax.device_put one by one."""
+Without a file: the first row and all rows, uncompiled (each in a fresh process) and compiled, then reversed, by random
+and by sequential index, of lengths never seen before, and keys split and unpacked. With a file: its rows, where JAX's
+are made by jax.device_put one by one."""
 EPILOG = """The JSON is {"version": 1, "quick", "file", "environment", "measurements": [{"case", "measure", "state",
 "elements", "seconds": {"jax", "numpy", "lazyrows"}, "ratio"}]}; the ratio is that of jax to lazyrows, so above 1 means
 that lazyrows is faster."""
+
+QUICK = "fewer repeats, all in one process: under 20 s instead of about two minutes"
 
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
@@ -56,18 +58,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m lazyrows", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("file", nargs="?", type=_npy, help="a .npy file whose rows to time")
     parser.add_argument("--json", metavar="FILE", type=_writable, help="write every measurement to FILE")
-    parser.add_argument("--quick", action="store_true", help="fewer repeats: under 20 s instead of about two minutes")
+    parser.add_argument("--quick", action="store_true", help=QUICK)
     return parser
 
 
 def _npy(text: str) -> "tuple[Path, NDArray[Any]]":
     try:
-        array = np.load(text, mmap_mode="r")
+        array = np.lib.format.open_memmap(text, mode="r")
         rows = len(lazyrows.iter(array))
-    except (OSError, EOFError, ValueError, TypeError) as error:
-        raise argparse.ArgumentTypeError(f"cannot take the rows of {text}: {error}") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{text} has no rows to time: {error}") from error
     if not rows:
-        raise argparse.ArgumentTypeError(f"{text} has no rows")
+        raise argparse.ArgumentTypeError(f"{text} has no rows to time: its shape is {array.shape}")
     return Path(text), array
 
 
@@ -90,9 +92,10 @@ def header(about: "dict[str, str]", file: "dict[str, Any] | None") -> list[str]:
         f"JAX {about['jax']}, NumPy {about['numpy']}, Python {about['python']}",
         f"{about['platform']}: {about['device_kind']} ({about['system']})",
     ]
-    if file is not None:
-        lines.append(f"{file['path']}: {file['rows']} rows of {bytes_text(file['row_bytes'])}")
-    return lines
+    if file is None:
+        return [*lines, "In brackets: the time per element."]
+    about_file = f"{file['path']}: {file['rows']} rows of {bytes_text(file['row_bytes'])}"
+    return [*lines, about_file, "In brackets: rows and bytes per second."]
 
 
 Cell = Callable[[float, int], str]
@@ -113,7 +116,7 @@ def table(measurements: Iterable[Measurement], cell: Cell, baseline: str) -> lis
 
 def _line(m: Measurement, cell: Cell) -> list[str]:
     cells = [cell(m.seconds[column], m.elements) for column in ("jax", "numpy", "lazyrows")]
-    return [m.case, m.measure, str(m.elements), *cells, f"{m.ratio:.2f}"]
+    return [m.case, m.measure, str(m.elements), *cells, _digits(m.ratio)]
 
 
 def _aligned(row: "Sequence[str]", widths: "Sequence[int]") -> str:
@@ -133,14 +136,14 @@ def rate_cell(row_bytes: int) -> Cell:
 
     def cell(seconds: float, elements: int) -> str:
         rate = elements / seconds
-        return f"{time_text(seconds)} ({scaled(rate)} rows/s, {bytes_text(rate * row_bytes)}/s)"
+        return f"{time_text(seconds)} ({scaled(rate)}/s, {bytes_text(rate * row_bytes)}/s)"
 
     return cell
 
 
 def time_text(seconds: float) -> str:
-    """A time to three digits, in µs, ms or s."""
-    for unit, scale in (("µs", 1e6), ("ms", 1e3)):
+    """A time to three digits, in ns, µs, ms or s."""
+    for unit, scale in (("ns", 1e9), ("µs", 1e6), ("ms", 1e3)):
         if seconds * scale < 999.5:
             return f"{_digits(seconds * scale)} {unit}"
     return f"{_digits(seconds)} s"
@@ -153,13 +156,10 @@ def bytes_text(count: float) -> str:
 
 def scaled(value: float) -> str:
     """A number to three digits and its decimal prefix."""
-    for prefix in ("", "k", "M", "G"):
-        if value < 999.5:
-            break
-        value /= 1000
-    else:
-        prefix = "T"
-    return f"{_digits(value)} {prefix}"
+    prefixes = ["T", "G", "M", "k", ""]
+    while value >= 999.5 and len(prefixes) > 1:
+        value, _ = value / 1000, prefixes.pop()
+    return f"{_digits(value)} {prefixes[-1]}"
 
 
 def _digits(value: float) -> str:

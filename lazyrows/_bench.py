@@ -1,9 +1,9 @@
 """The timings that `python -m lazyrows` prints: the rows of an array taken by JAX, by NumPy and by lazyrows.
 
 Every measure is one piece of code run on three views of the same rows, in turn, round by round. An array is made
-anew and is ready before the clock starts; it stops when the rows are ready. "Uncompiled" is a fresh process, before
-which only the array was made; "compiled" is this process, after a round that is not counted. A new length is
-compiled but for that: other lengths of the same rows have been used, this one never. A result is a median.
+anew and is ready before the clock starts; it stops when the rows are ready. "Uncompiled" is a process in which only
+the array was made before; "compiled" is this one, after a round that is not counted. A new length is in between:
+other lengths of the same rows were used before, this one never. A result is a median.
 """
 
 import json
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice, product
-from statistics import median
+from statistics import median, median_low
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -51,8 +51,7 @@ class Measurement:
 class Effort:
     """How often to repeat, and how many rows to take where each costs JAX a call of its own."""
 
-    processes: int
-    shared: bool  # whether all that is timed uncompiled shares one process, which is three times as quick
+    processes: int  # for what is timed uncompiled; with none, this process serves, while it is still fresh
     least: int
     most: int
     seconds: float
@@ -60,8 +59,8 @@ class Effort:
     file_bytes: int
 
 
-FULL = Effort(processes=3, shared=False, least=5, most=25, seconds=1.0, rows=2000, file_bytes=2**28)
-QUICK = Effort(processes=1, shared=True, least=1, most=5, seconds=0.1, rows=300, file_bytes=2**25)
+FULL = Effort(processes=3, least=5, most=25, seconds=1.0, rows=2000, file_bytes=2**28)
+QUICK = Effort(processes=0, least=1, most=5, seconds=0.1, rows=200, file_bytes=2**25)
 
 
 class Measure(NamedTuple):
@@ -73,10 +72,11 @@ class Measure(NamedTuple):
 
 
 class Case(NamedTuple):
-    """An array of a given length, and what is timed over its rows."""
+    """How to make an array, its length, how much longer each new one is, and what is timed over its rows."""
 
-    length: int
     make: "Callable[[int], Any]"
+    length: int
+    step: int
     measures: "Sequence[str]"
 
 
@@ -111,17 +111,18 @@ MEASURES = {
     "random": Measure(_sample, _pick),
     "sequential": Measure(_few, _pick),
     "new length": Measure(lambda length, most: range(length), _all, new_lengths=True),
-    "split": Measure(lambda length, most: range(1000), _split),
+    "split": Measure(lambda length, most: range(min(1000, most)), _split),
 }
 
-_EVERY = tuple(name for name in MEASURES if name != "split")
+_EVERY = ("first", "all", "reversed", "random", "sequential", "new length")
+# JAX takes 100 rows at a time and then the rest: in steps of 41 the rest is new too, and half of them on average
 CASES = {
-    "small": Case(10, lambda length: jnp.arange(length) + 1, _EVERY),
-    "big": Case(10_000, lambda length: jnp.arange(length) + 1, _EVERY),
-    "wide": Case(10_000, lambda length: jnp.ones((length, 128), jnp.float32), _EVERY),
-    "keys": Case(2, lambda length: jax.random.PRNGKey(0), ("split",)),
+    "small": Case(lambda length: jnp.arange(length) + 1, 10, 1, _EVERY),
+    "big": Case(lambda length: jnp.arange(length) + 1, 10_000, 41, _EVERY),
+    "wide": Case(lambda length: jnp.ones((length, 128), jnp.float32), 10_000, 41, _EVERY),
+    "keys": Case(lambda length: jax.random.PRNGKey(0), 2, 0, ("split",)),
 }
-_UNCOMPILED = ("small", "big", "wide")
+_UNCOMPILED = ("big", "wide", "small")
 VIEWS: "Mapping[str, View]" = {"jax": lambda x: x, "numpy": np.asarray, "lazyrows": lazyrows.iter}
 
 
@@ -162,7 +163,7 @@ def measure_file(name: str, array: NDArray[Any], effort: Effort, announce: Annou
     """Time the first rows of a mapped file, as many as the effort has room for, compiled."""
     row_bytes = max(1, array.nbytes // len(array))
     length = min(len(array), 10 * effort.rows, max(1, effort.file_bytes // row_bytes))
-    case = Case(length, lambda length: array[:length], ("first", "all", "reversed", "random"))
+    case = Case(lambda length: array[:length], length, 0, ("first", "all", "reversed", "random"))
     return _measure_case(name, case, FILE_VIEWS, effort, announce)
 
 
@@ -176,30 +177,29 @@ def _measure_case(
 
 
 def _measure(case: Case, measure: Measure, views: Mapping[str, View], effort: Effort) -> "tuple[int, dict[str, float]]":
-    elements: list[int] = []
-    samples: dict[str, list[float]] = {column: [] for column in views}
-    for number in _rounds(effort):
-        length = _new_length(case.length, number) if measure.new_lengths else case.length
-        picks = measure.picks(length, effort.rows)
-        elements.append(len(picks))
-        for column, view in views.items():
-            samples[column].append(_time(partial(measure.take, view), case.make(length), picks))
-    return int(median(elements[1:])), {column: median(times[1:]) for column, times in samples.items()}
+    if not measure.new_lengths:
+        _round(case, measure, views, effort, 0)
+    rounds = [_round(case, measure, views, effort, number) for number in _numbers(effort)]
+    elements = median_low(count for count, _ in rounds)
+    return elements, {column: median(seconds[column] for _, seconds in rounds) for column in views}
 
 
-def _rounds(effort: Effort) -> Iterator[int]:
-    """Number the rounds: one that compiles, then at least the least, and more for as long as there is time."""
-    yield 0
+def _round(
+    case: Case, measure: Measure, views: Mapping[str, View], effort: Effort, number: int
+) -> "tuple[int, dict[str, float]]":
+    length = case.length + case.step * number if measure.new_lengths else case.length
+    picks = measure.picks(length, effort.rows)
+    takes = {column: partial(measure.take, view) for column, view in views.items()}
+    return len(picks), {column: _time(take, case.make(length), picks) for column, take in takes.items()}
+
+
+def _numbers(effort: Effort) -> Iterator[int]:
+    """Number the rounds from 1: at least the least, and more for as long as there is time."""
     end = perf_counter() + effort.seconds
     for number in range(1, effort.most + 1):
         yield number
         if number >= effort.least and perf_counter() > end:
             return
-
-
-def _new_length(length: int, number: int) -> int:
-    # 17 and 100 have no common factor, so that JAX, which takes 100 rows at a time, has new remainders as well
-    return length + 17 * (number + 1)
 
 
 def _time(take: "Callable[[Any, Sequence[int]], list[Any]]", x: Any, picks: Sequence[int]) -> float:
@@ -216,49 +216,58 @@ def _wait(rows: list[Any]) -> None:
 
 
 def _measure_uncompiled(effort: Effort, announce: Announce) -> Iterator[Measurement]:
-    samples: dict[str, list[list[float]]] = {}
-    groups = _groups(effort.shared)
-    for number, group in product(range(effort.processes), groups):
-        announce(f"{', '.join(group)}, uncompiled ({number + 1} of {effort.processes})")
-        for pair, times in zip(group, _in_fresh_process(group)):
-            samples.setdefault(pair, []).append(times)
+    samples: dict[str, list[tuple[float, float]]] = {}
+    for pair, times in _uncompiled_samples(effort.processes, announce):
+        samples.setdefault(pair, []).append(times)
     for case, (place, measure) in product(_UNCOMPILED, enumerate(("first", "all"))):
         seconds = {column: median(times[place] for times in samples[f"{case}/{column}"]) for column in VIEWS}
-        elements = len(MEASURES[measure].picks(CASES[case].length, effort.rows))
+        elements = len(MEASURES[measure].picks(CASES[case].length, 0))
         yield Measurement(case, measure, "uncompiled", elements, seconds)
 
 
-def _groups(shared: bool) -> list[list[str]]:
-    """What shares a process: all, or else only NumPy's cases, which compile nothing."""
-    columns = {column: [f"{case}/{column}" for case in _UNCOMPILED] for column in ("numpy", "lazyrows", "jax")}
-    if shared:
-        return [[pair for pairs in columns.values() for pair in pairs]]
-    return [columns.pop("numpy"), *([pair] for pairs in columns.values() for pair in pairs)]
+def _uncompiled_samples(count: int, announce: Announce) -> "Iterator[tuple[str, tuple[float, float]]]":
+    """Time each case and column `count` times, each time in a fresh process."""
+    groups = _groups()
+    if not count:
+        announce("uncompiled, in this process")
+        yield from time_uncompiled(pair for group in groups for pair in group)
+    for number, group in product(range(count), groups):
+        announce(f"{', '.join(group)}, uncompiled ({number + 1} of {count})")
+        yield from zip(group, _in_fresh_process(group))
 
 
-def _in_fresh_process(pairs: Sequence[str]) -> list[list[float]]:
+def _groups() -> list[list[str]]:
+    """What is timed together in one process: each case and column alone, but NumPy's, which compile nothing."""
+    pairs = {column: [f"{case}/{column}" for case in _UNCOMPILED] for column in VIEWS}
+    return [pairs.pop("numpy"), *([pair] for alone in pairs.values() for pair in alone)]
+
+
+def _in_fresh_process(pairs: Sequence[str]) -> "list[tuple[float, float]]":
     command = [sys.executable, "-m", "lazyrows._bench", *pairs]
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return [(first, every) for _, (first, every) in json.loads(done.stdout.splitlines()[-1])]
 
 
-def time_uncompiled(pairs: Iterable[str]) -> "Iterator[tuple[float, float]]":
+def time_uncompiled(pairs: Iterable[str]) -> "Iterator[tuple[str, tuple[float, float]]]":
     """Time each `case/column`: its first row, and then, counted from the same start, all of them."""
     for pair in pairs:
         case, column = pair.split("/")
-        jax.clear_caches()
         x = jax.block_until_ready(CASES[case].make(CASES[case].length))
-        start = perf_counter()
-        rows = iter(VIEWS[column](x))
-        first = [next(rows)]
-        _wait(first)
-        then = perf_counter()
-        rest = list(rows)
-        _wait(rest)
-        yield then - start, perf_counter() - start
+        yield pair, _first_and_all(VIEWS[column], x)
+
+
+def _first_and_all(view: View, x: Any) -> "tuple[float, float]":
+    start = perf_counter()
+    rows = iter(view(x))
+    first = [next(rows)]
+    _wait(first)
+    then = perf_counter()
+    rest = list(rows)
+    _wait(rest)
+    return then - start, perf_counter() - start
 
 
 def environment() -> dict[str, str]:
