@@ -39,17 +39,18 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     effort = _bench.QUICK if options.quick else _bench.FULL
-    path, array = options.file or (None, None)
-    if array is None:
-        made, file, cell = _bench.measure_arrays(effort, announce), None, time_cell
+    if options.file is None:
+        file, baseline, cell = None, "JAX", time_cell
+        made = _bench.measure_arrays(effort, announce)
     else:
+        path, array = options.file
         row_bytes = array.nbytes // len(array)
         file = {"path": str(path), "rows": len(array), "row_bytes": row_bytes}
-        made, cell = _bench.measure_file(path.name, array, effort, announce), rate_cell(row_bytes)
-    measurements = list(made)
-    about = _bench.environment()
+        baseline, cell = "device_put", rate_cell(row_bytes)
+        made = _bench.measure_file(path.name, array, effort, announce)
+    measurements, about = list(made), _bench.environment()
     announce("")
-    print("\n".join([*header(about, file), *table(measurements, cell, "JAX" if file is None else "device_put")]))
+    print("\n".join([*header(about, file), *table(measurements, cell, baseline)]))
     if options.json:
         options.json.write_text(_bench.as_json(measurements, quick=options.quick, file=file, environment=about))
 
@@ -103,15 +104,12 @@ Cell = Callable[[float, int], str]
 
 def table(measurements: Iterable[Measurement], cell: Cell, baseline: str) -> list[str]:
     """The measurements as aligned lines, under a heading for each state."""
-    titles = ["", "", "elements", baseline, "NumPy", "lazyrows", f"{baseline} / lazyrows"]
-    lines = [(m.state, _line(m, cell)) for m in measurements]
-    rows = [titles, *(line for _, line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(titles))]
-    made: list[str] = []
-    for state in dict.fromkeys(state for state, _ in lines):
-        made += ["", _aligned([state, *titles[1:]], widths)]
-        made += [_aligned(line, widths) for found, line in lines if found == state]
-    return made
+    titles = ["", "elements", baseline, "NumPy", "lazyrows", f"{baseline} / lazyrows"]
+    parts: dict[str, list[list[str]]] = {}
+    for m in measurements:
+        parts.setdefault(m.state, [[m.state, *titles]]).append(_line(m, cell))
+    widths = [max(map(len, column)) for column in zip(*(line for part in parts.values() for line in part))]
+    return [text for part in parts.values() for text in ["", *(_aligned(line, widths) for line in part)]]
 
 
 def _line(m: Measurement, cell: Cell) -> list[str]:
