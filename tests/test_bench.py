@@ -89,7 +89,7 @@ def test_the_table_shows_every_measurement_and_nothing_goes_to_stderr(quick):
     shown = [line.split() for line in quick.done.stdout.splitlines()]
     for m in quick.found["measurements"]:
         line = [m["case"], *m["measure"].split(), str(m["elements"])]
-        assert sum(found[: len(line)] == line for found in shown) >= 1, line
+        assert line in [found[: len(line)] for found in shown]
     assert f"JAX {jax.__version__}" in quick.done.stdout
     assert quick.done.stdout.count("JAX / lazyrows") == len(["uncompiled", "compiled"])
 
@@ -139,14 +139,14 @@ def test_a_json_file_that_cannot_be_written_is_refused_at_once(tmp_path, capsys,
     check_refusal(["--json", str(tmp_path / name)], "--json", "cannot write to", capsys)
 
 
-def check_refusal(arguments, *messages_and_capsys):
-    *messages, capsys = messages_and_capsys
+def check_refusal(arguments, place, message, capsys):
     with pytest.raises(SystemExit) as exit:
         main(arguments)
     assert exit.value.code == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert all(message in shown.err for message in messages)
+    assert place in shown.err
+    assert message in shown.err
 
 
 def test_an_interrupt_exits_quietly(monkeypatch, capsys):
@@ -171,15 +171,15 @@ def test_every_column_takes_the_same_rows(name, views):
         np.testing.assert_array_equal(np.stack(measure.take(view, source, picks)), expected)
 
 
-def test_every_column_splits_the_same_keys():
-    key, picks = jax.random.PRNGKey(0), range(3)
-    taken = [np.stack(_bench.MEASURES["split"].take(view, key, picks)) for view in _bench.VIEWS.values()]
-    np.testing.assert_array_equal(taken[0], taken[1])
-    np.testing.assert_array_equal(taken[0], taken[2])
-    assert not np.array_equal(taken[0][0], key)
+def test_every_column_splits_the_same_keys_one_after_the_other():
+    key = jax.random.PRNGKey(0)
+    first, _ = jax.random.split(key)
+    for view in _bench.VIEWS.values():
+        taken = np.stack(_bench.MEASURES["split"].take(view, key, range(2)))
+        np.testing.assert_array_equal(taken, jax.random.split(first))
 
 
-def test_one_row_in_each_thousand_keys_is_enough_to_be_bounded():
+def test_a_thousand_keys_are_split_or_as_many_as_there_is_time_for():
     assert [len(_bench.MEASURES["split"].picks(2, most)) for most in (200, 2000)] == [200, 1000]
 
 
