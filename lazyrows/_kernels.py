@@ -90,8 +90,8 @@ def chunking(wanted: "int | None", length: int, row_bytes: int, align: "int | No
     """How to chunk a source of `length` rows: `wanted` together, or as many as fit the byte budget.
 
     A source that is shorter gets one of few sizes, so that sources of all lengths share few programs. Where the budget
-    has room for fewer rows than an explode makes, they are made one by one. `align` is for rows to be read: how many are stored
-    together, and so are read together even beyond the budget.
+    has room for fewer rows than an explode makes, they are made one by one. `align` is for rows to be read: how many
+    are stored together, and so are read together even beyond the budget.
     """
     row_bytes = max(1, row_bytes)
     rows = wanted or (_rows_to_read(row_bytes, align) if align else _rows_to_gather(row_bytes))

@@ -57,7 +57,7 @@ def _as_leaf(value: Any, spec: jax.ShapeDtypeStruct) -> "NDArray[Any] | None":
 def _exactly(given: NDArray[Any], dtype: Any, weak: bool) -> "NDArray[Any] | None":
     """The value in a row's dtype, where it stays the same in it.
 
-    As where JAX compares, a Python float is first taken at the row's precision, and a 64-bit one as 32 bits without x64.
+    As where JAX compares, a Python float is first taken at the row's precision, and one of 64 bits at 32 without x64.
     """
     lossy = np.iscomplexobj(given) and not jnp.issubdtype(dtype, jnp.complexfloating)
     if given.dtype.kind in "OSUMm" or (lossy and np.imag(given).any()):

@@ -158,7 +158,8 @@ def _integer_array(index: NDArray[Any]) -> NDArray[Any]:
     kind = type(index).__name__
     if index.ndim != 1 or index.dtype.kind not in "iu" or isinstance(index, np.ma.MaskedArray):
         raise TypeError(
-            f"rows are indexed by 1-D arrays of integers or booleans, not by {kind} of {index.dtype} of shape {index.shape}"
+            "rows are indexed by 1-D arrays of integers or booleans, "
+            f"not by {kind} of {index.dtype} of shape {index.shape}"
         )
     return index
 

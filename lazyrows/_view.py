@@ -98,7 +98,7 @@ class RowView(Sequence[Row]):
         if chunking.size == 1 or source.context() is None:
             return source.row
         # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
-        fetch = partial(_numbered_block, source, chunking)
+        fetch = partial(source.numbered, *chunking)
         return Recent(source.row, fetch, chunking.size, source.context, _may_keep).row
 
     @property
@@ -119,7 +119,7 @@ class RowView(Sequence[Row]):
         if isinstance(index, slice):
             return self._reorder(self._order.slice(index))
         if isinstance(index, Tracer):
-            return self._source.row(locate(self._order, _scalar(index)))
+            return self._source.row(locate(self._order, index))
         index = _on_host(index)
         if isinstance(index, list | range | np.ndarray):
             return self._reorder(self._order.select(index))
@@ -261,18 +261,6 @@ def _may_keep(row: Any) -> bool:
     return not is_traced(row)
 
 
-def _numbered_block(source: Source, chunking: Chunking, number: int) -> "Block | Made":
-    start = number * chunking.size
-    piece = Order(range(start, min(start + chunking.size, len(source))))
-    return source.block(source.read(piece, chunking.size), chunking.step)
-
-
-def _scalar(index: jax.Array) -> jax.Array:
-    if index.ndim or not jnp.issubdtype(index.dtype, jnp.integer):
-        raise TypeError(f"a traced index must be one integer, not {index.dtype}{list(index.shape)}: use rows.stack()")
-    return index
-
-
 @overload
 def iter(
     source: "RowView[Row]",
@@ -293,20 +281,10 @@ def iter(
 ) -> "RowView[jax.Array]": ...
 @overload
 def iter(
-    source: Any,
-    /,
-    *,
-    chunk_size: "int | None" = None,
-    prefetch: "int | None" = None,
-    device: Placement = None,
+    source: Any, /, *, chunk_size: "int | None" = None, prefetch: "int | None" = None, device: Placement = None
 ) -> "RowView[Any]": ...
 def iter(
-    source: Any,
-    /,
-    *,
-    chunk_size: "int | None" = None,
-    prefetch: "int | None" = None,
-    device: Placement = None,
+    source: Any, /, *, chunk_size: "int | None" = None, prefetch: "int | None" = None, device: Placement = None
 ) -> "RowView[Any]":
     """Return the rows of an array, or of a pytree of arrays with one common leading length, as a lazy sequence.
 

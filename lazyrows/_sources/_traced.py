@@ -57,6 +57,8 @@ def locate(order: Order, index: "int | jax.Array") -> "int | jax.Array":
     """The source position of row `index` of an order; a traced index wraps and is clamped, as JAX's are."""
     if not isinstance(index, Tracer):
         return order[index]
+    if index.ndim or not jnp.issubdtype(index.dtype, jnp.integer):
+        raise TypeError(f"a traced index must be one integer, not {index.dtype}{list(index.shape)}: use rows.stack()")
     length = len(order)
     if not length:
         raise IndexError("a traced index cannot index 0 rows")

@@ -118,6 +118,11 @@ class Source:
             return Made([self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)])])
         return Block(self._treedef, self.arrays(reading), reading.length, step)
 
+    def numbered(self, size: int, step: int, number: int) -> "Block | Made":
+        """Block `number` of all rows, cut into blocks of `size`."""
+        piece = Order(range(number * size, min((number + 1) * size, len(self))))
+        return self.block(self.read(piece, size), step)
+
     def whole(self, order: Order) -> "Made | None":
         """The rows of `order` out of all rows, made at once without a gather; None where that is not possible."""
         arrays = [leaf.whole for leaf in self.leaves]
