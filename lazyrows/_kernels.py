@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import experimental, lax
 from jax.core import Tracer
-from jax.sharding import Sharding
 from numpy.typing import NDArray
 
 # Rows made by one explode. XLA:CPU runs a program inline up to 8 thunks, or where all its buffers are within 512
@@ -86,6 +85,7 @@ class Chunking(NamedTuple):
     step: int
 
 
+@lru_cache
 def chunking(wanted: "int | None", length: int, row_bytes: int, align: "int | None") -> Chunking:
     """How to chunk a source of `length` rows: `wanted` together, or as many as fit the byte budget.
 
@@ -136,10 +136,11 @@ def indexer(x: jax.Array) -> "Callable[[int | jax.Array], jax.Array]":
 
 def exploder(block: jax.Array, count: int) -> Callable[[int], list[jax.Array]]:
     """What makes rows `start` to `start + count` of `block`, each an array of its own, given `start`."""
-    call = _caller(_explode(count), block)
     if isinstance(block, Tracer):
-        return call
-    starts = _device_scalars(block.sharding)
+        return lambda start: _explode(count)(block, jnp.int32(start))
+    call = _caller(_explode(count), block, on_device=True)
+    (device,) = block.devices()
+    starts = _device_scalars(device)
     return lambda start: call(starts[start])
 
 
@@ -148,8 +149,8 @@ def equal_rows(block: jax.Array, row: NDArray[Any]) -> jax.Array:
     return _caller(_equal_rows, block)(row)
 
 
-def _caller(program: Callable[..., Any], x: jax.Array) -> Callable[[Any], Any]:
-    """Call with leave to transfer a host operand, and with 64-bit types for 64-bit elements or row numbers.
+def _caller(program: Callable[..., Any], x: jax.Array, on_device: bool = False) -> Callable[[Any], Any]:
+    """Call with leave to transfer an operand that is on the host, and with 64-bit types for such elements or positions.
 
     Entering a context costs 1-2 µs, a quarter of the whole call, so it is entered only where it matters.
     """
@@ -157,7 +158,7 @@ def _caller(program: Callable[..., Any], x: jax.Array) -> Callable[[Any], Any]:
 
     def call(operand: Any) -> Any:
         try:
-            if not wide and _config.jax_transfer_guard_host_to_device in _UNGUARDED:
+            if not wide and (on_device or _config.jax_transfer_guard_host_to_device in _UNGUARDED):
                 return program(x, operand)
             with jax.transfer_guard_host_to_device("allow"), _enable_x64(wide or _config.jax_enable_x64):
                 return program(x, operand)
@@ -170,8 +171,7 @@ def _caller(program: Callable[..., Any], x: jax.Array) -> Callable[[Any], Any]:
 
 
 @lru_cache
-def _device_scalars(sharding: Sharding) -> "_DeviceScalars":
-    (device,) = sharding.device_set
+def _device_scalars(device: Any) -> "_DeviceScalars":
     return _DeviceScalars(device)
 
 

@@ -22,7 +22,7 @@ from lazyrows._matching import matches
 from lazyrows._options import DEFAULT, Options
 from lazyrows._orders import Order
 from lazyrows._prefetch import Recent, RowIterator
-from lazyrows._sources import Block, Made, OrderedLeaf, Placement, Reading, Source, is_traced, locate, source_of
+from lazyrows._sources import Block, LoneRow, OrderedLeaf, Placement, Reading, Source, is_traced, locate, source_of
 
 Row = TypeVar("Row")
 
@@ -132,21 +132,29 @@ class RowView(Sequence[Row]):
         return builtins.iter(self[::-1])
 
     def _groups(self) -> Iterator[Sequence[Row]]:
+        at_once = self._at_once()
+        if at_once is not None:
+            yield at_once
+            return
         for block in self._blocks():
             for start in range(0, len(block), block.step):
                 yield block.rows(start)
 
-    def _blocks(self) -> "Iterator[Block | Made]":
+    def _at_once(self) -> "list[Row] | None":
+        """The rows, where the source has no more than are made at a time anyway."""
+        positions = self._order.positions
+        if not isinstance(positions, range) or not 0 < len(self._source) <= self._chunking.step:
+            return None
+        rows = self._source.at_once()
+        return None if rows is None else [rows[position] for position in positions]
+
+    def _blocks(self) -> "Iterator[Block | LoneRow]":
         source, (size, step) = self._source, self._chunking
-        if len(source) <= step and isinstance(self._order.positions, range):
-            whole = source.whole(self._order)
-            if whole is not None:
-                return builtins.iter([whole])
 
         def read(piece: Order) -> Reading:
             return source.read(piece, 1 if len(piece) == 1 else size)
 
-        def load(reading: Reading) -> "Block | Made":
+        def load(reading: Reading) -> "Block | LoneRow":
             return source.block(reading, step)
 
         return source.stream(self._plan(), read, load, self._options.depth if len(self) > size else 0)

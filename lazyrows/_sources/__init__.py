@@ -14,9 +14,9 @@ from lazyrows._sources._device import DeviceLeaf
 from lazyrows._sources._host import HostLeaf, dtype_of
 from lazyrows._sources._protocols import Placement
 from lazyrows._sources._traced import TracedLeaf, is_traced, locate
-from lazyrows._sources._trees import Block, Made, OrderedLeaf, Reading, Source
+from lazyrows._sources._trees import Block, LoneRow, OrderedLeaf, Reading, Source
 
-__all__ = ["Block", "Made", "OrderedLeaf", "Placement", "Reading", "Source", "is_traced", "locate", "source_of"]
+__all__ = ["Block", "LoneRow", "OrderedLeaf", "Placement", "Reading", "Source", "is_traced", "locate", "source_of"]
 
 
 def source_of(tree: Any, placement: Placement = None, traced: bool = False) -> Source:
@@ -50,9 +50,9 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
         return TracedLeaf(jnp.asarray(leaf if isinstance(leaf, jax.Array) else np.asarray(leaf, dtype_of(leaf))))
     if not isinstance(leaf, jax.Array):
         return HostLeaf.of(leaf, placement)
-    if len(leaf.sharding.device_set) > 1:
+    if len(leaf.devices()) > 1:
         raise ValueError(f"cannot take the rows of {_named(leaf)}{where}: it is on several devices, {leaf.sharding}")
-    return DeviceLeaf.of(leaf, placement)
+    return DeviceLeaf(leaf, placement)
 
 
 def _check(leaf: Any, where: str) -> None:

@@ -1,7 +1,7 @@
 """Arrays on one device: blocks of rows are gathered there, and nothing waits for a value."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -13,22 +13,16 @@ from lazyrows._sources._protocols import Placement, block_placement, row_bytes, 
 _config: Any = jax.config
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceLeaf:
     """A `jax.Array` on one device."""
 
-    array: jax.Array
-    placement: Placement
-    row: "Callable[[int | jax.Array], jax.Array]"
     align = None
 
-    @classmethod
-    def of(cls, array: jax.Array, placement: Placement) -> "DeviceLeaf":
-        row = _kernels.indexer(array)
-        return cls(array, placement, row if placement is None else lambda index: jax.device_put(row(index), placement))
+    def __init__(self, array: jax.Array, placement: Placement) -> None:
+        self.array, self.placement, self._length = array, placement, array.shape[0]
 
     def __len__(self) -> int:
-        return self.array.shape[0]
+        return self._length
 
     @property
     def element_spec(self) -> jax.ShapeDtypeStruct:
@@ -53,6 +47,12 @@ class DeviceLeaf:
         else:
             block = _kernels.window(self.array, start, size)
         return block if self.placement is None else jax.device_put(block, block_placement(self.placement))
+
+    @cached_property
+    def row(self) -> "Callable[[int | jax.Array], jax.Array]":
+        """What makes one row."""
+        row = _kernels.indexer(self.array)
+        return row if self.placement is None else lambda index: jax.device_put(row(index), self.placement)
 
     def lone(self, data: Order) -> jax.Array:
         return self.row(data[0])

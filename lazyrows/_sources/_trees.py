@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -43,31 +43,35 @@ class Block:
     def rows(self, start: int) -> list[Any]:
         """The rows from `start`, a multiple of `step`, up to the next multiple or the end."""
         if start + self.step <= self._length:
-            return self._unflatten([explode(start) for explode in self._explode])
+            return _rows(self._treedef, [explode(start) for explode in self._explode])
         # as a dynamic slice does, the last explode of a block reaches back so as to have its full count
         first = min(start, self._size - self.step)
-        return self._unflatten([explode(first)[start - first : self._length - first] for explode in self._explode])
+        leaves = [explode(first)[start - first : self._length - first] for explode in self._explode]
+        return _rows(self._treedef, leaves)
 
-    def _unflatten(self, leaves: "list[list[jax.Array]]") -> list[Any]:
-        return leaves[0] if self._treedef is None else [self._treedef.unflatten(row) for row in zip(*leaves)]
+
+def _rows(treedef: Any, leaves: "list[list[jax.Array]]") -> list[Any]:
+    return leaves[0] if treedef is None else [treedef.unflatten(row) for row in zip(*leaves)]
 
 
 def _unstack(array: jax.Array) -> Callable[[int], list[jax.Array]]:
     return lambda start: list(jnp.unstack(array))
 
 
-class Made:
-    """A block of rows that need no more exploding."""
+class LoneRow:
+    """A block of one row, which needs no exploding."""
 
-    def __init__(self, rows: list[Any]) -> None:
-        self._rows, self.step = rows, len(rows)
+    step = 1
+
+    def __init__(self, row: Any) -> None:
+        self._row = row
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return 1
 
     def rows(self, start: int) -> list[Any]:
-        """The rows."""
-        return self._rows
+        """The row."""
+        return [self._row]
 
 
 class Source:
@@ -78,12 +82,10 @@ class Source:
     """
 
     def __init__(self, treedef: Any, leaves: "Sequence[Leaf]") -> None:
-        self._treedef, self.leaves = treedef, leaves
-        self.row: Callable[[int | jax.Array], Any] = leaves[0].row if treedef is None else self._row
-        """One row; a traced position is clamped."""
+        self._treedef, self.leaves, self._length = treedef, leaves, len(leaves[0])
 
     def __len__(self) -> int:
-        return len(self.leaves[0])
+        return self._length
 
     @property
     def element_spec(self) -> Any:
@@ -112,24 +114,25 @@ class Source:
         """The leaves of what was read, rows along the leading axis, padding included."""
         return [leaf.load(data, reading.size) for leaf, data in zip(self.leaves, reading.leaves)]
 
-    def block(self, reading: Reading, step: int) -> "Block | Made":
+    def block(self, reading: Reading, step: int) -> "Block | LoneRow":
         """What was read as a block of rows, to be made `step` at a time."""
         if reading.size == 1:
-            return Made([self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)])])
+            return LoneRow(self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)]))
         return Block(self._treedef, self.arrays(reading), reading.length, step)
 
-    def numbered(self, size: int, step: int, number: int) -> "Block | Made":
+    def numbered(self, size: int, step: int, number: int) -> "Block | LoneRow":
         """Block `number` of all rows, cut into blocks of `size`."""
         piece = Order(range(number * size, min((number + 1) * size, len(self))))
         return self.block(self.read(piece, size), step)
 
-    def whole(self, order: Order) -> "Made | None":
-        """The rows of `order` out of all rows, made at once without a gather; None where that is not possible."""
-        arrays = [leaf.whole for leaf in self.leaves]
-        if any(array is None for array in arrays):
-            return None
-        rows = Block(self._treedef, cast("list[jax.Array]", arrays), len(self), len(self)).rows(0)
-        return Made([rows[position] for position in order.positions])
+    def at_once(self) -> "list[Any] | None":
+        """All rows, by one program for each leaf and no gather; None where there is more to do."""
+        leaves: list[list[jax.Array]] = []
+        for leaf in self.leaves:
+            if leaf.whole is None:
+                return None
+            leaves.append(_kernels.exploder(leaf.whole, self._length)(0))
+        return _rows(self._treedef, leaves)
 
     def stream(
         self, plan: Iterable[Order], read: Callable[[Order], Reading], load: Callable[[Reading], Chunk], depth: int
@@ -139,8 +142,12 @@ class Source:
             return prefetch(plan, load, depth, read)
         return prefetch(plan, lambda piece: load(read(piece)), depth)
 
-    def _row(self, position: "int | jax.Array") -> Any:
-        return self.unflatten([leaf.row(position) for leaf in self.leaves])
+    @cached_property
+    def row(self) -> "Callable[[int | jax.Array], Any]":
+        """What makes one row; a traced position is clamped."""
+        if self._treedef is None:
+            return self.leaves[0].row
+        return lambda position: self.unflatten([leaf.row(position) for leaf in self.leaves])
 
     def context(self) -> Hashable:
         """What, besides the position, decides a row: rows kept are good while this stays the same; None if none are."""
