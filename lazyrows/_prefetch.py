@@ -144,7 +144,7 @@ _Held: TypeAlias = "tuple[int, Hashable, Stepped[Row] | None, dict[int, Row]]"
 
 
 class Recent(Generic[Row]):
-    """Single rows by position, from the last chunk where a second row of it is wanted, else one by one.
+    """Single rows by position, from the last chunk where a second row of it is wanted, or `eager`ly; else one by one.
 
     A row of the chunk is handed out once and then made anew, so a caller may delete or donate what it got.
     `context()` is what else a row depends on: where it has changed, the chunk is fetched again. `keep` refuses
@@ -158,19 +158,20 @@ class Recent(Generic[Row]):
         size: int,
         context: Callable[[], Hashable],
         keep: Callable[[Row], bool],
+        eager: bool = False,
     ) -> None:
         self._row, self._fetch, self._size = row, fetch, size
-        self._context, self._keep = context, keep
+        self._context, self._keep, self._eager = context, keep, eager
         self._held: _Held[Row] = -1, None, None, {}
 
     def row(self, position: int) -> Row:
         number = position // self._size
         held, context, block, ready = self._held
-        if held != number:
+        if held != number and not self._eager:
             self._held = number, None, None, {}
             return self._row(position)
         now = self._context()
-        if block is None or context != now:
+        if block is None or (held, context) != (number, now):
             block, ready = self._fetch(number), {}
         place = position - number * self._size
         row = ready.pop(place, None)

@@ -99,7 +99,8 @@ class RowView(Sequence[Row]):
             return source.row
         # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
         fetch = partial(source.numbered, *chunking)
-        return Recent(source.row, fetch, chunking.size, source.context, _may_keep).row
+        together = (source.align or 1) > 1
+        return Recent(source.row, fetch, chunking.size, source.context, _may_keep, eager=together).row
 
     @property
     def element_spec(self) -> Any:
