@@ -20,7 +20,8 @@ def source() -> jax.Array:
 def some_of(rows: Any) -> list[Any]:
     """Rows made in every way there is."""
     passes = [next(iter(rows)), list(rows)[20], list(rows[::-1])[30], list(rows[::7])[9], list(rows[[7, 1] * 9])[11]]
-    return passes + [rows[0], rows[100], rows[101], rows[102], rows[-1], rows[:2].stack()[0]]
+    stacked = jax.tree.map(lambda array: array[0], rows[:2].stack())
+    return [*passes, rows[0], rows[100], rows[101], rows[102], rows[-1], stacked]
 
 
 FIRST = [0, 20, LENGTH - 31, 63, 1, 0, 100, 101, 102, LENGTH - 1, 0]
