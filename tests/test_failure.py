@@ -17,6 +17,7 @@ import pytest
 import lazyrows
 
 LENGTH = 1000
+enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 increment = jax.jit(lambda x: x + 1, donate_argnums=0)
 
 
@@ -47,13 +48,13 @@ WAYS_TO_READ: dict[str, Callable[[Any], Any]] = {
 def test_a_lost_source_is_an_error_that_says_so_and_harms_no_row_delivered(lose, read, wrap):
     x = source()
     rows = lazyrows.iter(wrap(x))
-    kept = [rows[500], rows[501], rows[-1], *rows[:20]]  # warm: what was compiled and kept must not hide it
+    kept = [*rows[:20], rows[-1], rows[500], rows[501]]  # warm: what was compiled and kept must not hide it
     read(lazyrows.iter(wrap(source())))
     lose(x)
     assert x.is_deleted()
     with pytest.raises(RuntimeError, match="Array has been deleted"):
         read(rows)
-    assert [first(row) for row in map(leaf, kept)] == [500, 501, 999, *range(20)]
+    assert [first(row) for row in map(leaf, kept)] == [*range(20), 999, 500, 501]
 
 
 def leaf(row: Any) -> jax.Array:
@@ -182,7 +183,6 @@ def test_rows_belong_to_the_default_device_of_the_thread_that_asks():
 
 def test_rows_of_host_arrays_have_the_dtype_of_the_thread_that_asks():
     rows = lazyrows.iter(np.arange(2000.0).reshape(1000, 2), chunk_size=16)
-    enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
     barrier = Barrier(4)
 
     def use(wide: bool) -> set[Any]:
@@ -194,6 +194,19 @@ def test_rows_of_host_arrays_have_the_dtype_of_the_thread_that_asks():
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(use, [True, False, True, False]))
     assert found == [{np.dtype("float64")}, {np.dtype("float32")}] * 2
+
+
+def test_rows_made_ready_under_one_config_are_not_delivered_under_another():
+    rows = lazyrows.iter(np.arange(2000.0).reshape(1000, 2))
+    for wide in (True, False, True):
+        with enable_x64(wide):
+            made = [rows[i] for i in (200, 201, 202)]
+        assert {row.dtype for row in made} == {np.dtype("float64" if wide else "float32")}
+    rows = lazyrows.iter(source())
+    for place, device in ((200, jax.devices()[2]), (203, jax.devices()[5]), (205, jax.devices()[2])):
+        with jax.default_device(device):
+            made = [rows[place], rows[place + 1]]
+        assert [(row.devices(), first(row)) for row in made] == [({device}, place), ({device}, place + 1)]
 
 
 PAUSED = """
