@@ -1,0 +1,133 @@
+"""Rows are where, and committed as, JAX would have them: by their source, the default device, or `device=`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+import lazyrows
+
+LENGTH = 300
+
+
+def source() -> jax.Array:
+    return jnp.arange(LENGTH * 4).reshape(LENGTH, 4)
+
+
+def some_of(rows: Any) -> list[Any]:
+    """Rows made in every way there is."""
+    passes = [next(iter(rows)), list(rows)[20], list(rows[::-1])[30], list(rows[::7])[9], list(rows[[7, 1] * 9])[11]]
+    stacked = jax.tree.map(lambda array: array[0], rows[:2].stack())
+    return [*passes, rows[0], rows[100], rows[101], rows[102], rows[-1], stacked]
+
+
+FIRST = [0, 20, LENGTH - 31, 63, 1, 0, 100, 101, 102, LENGTH - 1, 0]
+
+
+def values(rows: list[jax.Array]) -> list[int]:
+    return [int(row[0]) // 4 for row in rows]
+
+
+def test_rows_of_a_committed_array_are_committed_to_its_device():
+    device = jax.devices()[3]
+    rows = lazyrows.iter(jax.device_put(source(), device))
+    for default in jax.devices()[:2]:
+        with jax.default_device(default):
+            made = some_of(rows)
+        assert [(row.devices(), row.committed) for row in made] == [({device}, True)] * len(made)
+        assert values(made) == FIRST
+
+
+def test_rows_of_an_uncommitted_array_stay_uncommitted_and_follow_the_default_device():
+    x = source()
+    rows = lazyrows.iter(x)
+    for device in (jax.devices()[0], jax.devices()[2], jax.devices()[5], jax.devices()[2]):
+        with jax.default_device(device):
+            made, plain = some_of(rows), x[5]
+        assert [(row.devices(), row.committed) for row in made] == [(plain.devices(), plain.committed)] * len(made)
+        assert plain.devices() == {device}
+        assert values(made) == FIRST
+
+
+@pytest.mark.parametrize("where", [lambda device: device, SingleDeviceSharding], ids=["device", "sharding"])
+@pytest.mark.parametrize("given", ["uncommitted", "committed", "host"])
+def test_the_device_option_says_where_rows_are_committed(where, given):
+    device = jax.devices()[6]
+    sources = {
+        "committed": jax.device_put(source(), jax.devices()[1]),
+        "uncommitted": source(),
+        "host": np.asarray(source()),
+    }
+    rows = lazyrows.iter(sources[given], device=where(device))
+    with jax.default_device(jax.devices()[4]):
+        made = some_of(rows)
+    assert [(row.devices(), row.committed) for row in made] == [({device}, True)] * len(made)
+    assert {row.sharding for row in made[:-1]} == {rows.element_spec.sharding}
+    assert values(made) == FIRST
+
+
+def test_each_leaf_of_a_tree_keeps_its_device():
+    devices = jax.devices()[2], jax.devices()[5]
+    tree = {
+        "two": jax.device_put(source(), devices[0]),
+        "five": jax.device_put(source() + 1, devices[1]),
+        "any": source(),
+    }
+    made = some_of(lazyrows.iter(tree))
+    for name, device, committed in (
+        ("two", devices[0], True),
+        ("five", devices[1], True),
+        ("any", jax.devices()[0], False),
+    ):
+        leaves = [row[name] for row in made[:-1]]
+        assert [(leaf.devices(), leaf.committed) for leaf in leaves] == [({device}, committed)] * len(leaves)
+    assert values([row["two"] for row in made[:-1]]) == FIRST[:-1]
+
+
+def test_the_device_option_brings_a_tree_together():
+    device = jax.devices()[7]
+    tree = jax.device_put(source(), jax.devices()[2]), source(), np.asarray(source())
+    made = some_of(lazyrows.iter(tree, device=device))[:-1]
+    assert {leaf.sharding for row in made for leaf in row} == {SingleDeviceSharding(device)}
+    assert [values(list(leaves)) for leaves in zip(*made)] == [FIRST[:-1]] * 3
+
+
+@pytest.mark.parametrize("device", [0, 4])
+def test_weak_types_and_shardings_are_as_the_element_spec_says(device):
+    weak = jax.device_put(jnp.broadcast_to(jnp.asarray(2.0), (LENGTH, 4)), jax.devices()[device])
+    strong = jax.device_put(source(), jax.devices()[device])
+    assert weak.weak_type
+    for x in (weak, strong):
+        rows = lazyrows.iter(x)
+        spec = rows.element_spec
+        assert (spec.weak_type, spec.sharding) == (x.weak_type, x.sharding)
+        assert {(row.weak_type, row.sharding) for row in some_of(rows)} == {(spec.weak_type, spec.sharding)}
+
+
+def memory_kinds() -> list[str]:
+    return [memory.kind for memory in jax.devices()[0].addressable_memories()]
+
+
+@pytest.mark.parametrize("kind", memory_kinds())
+def test_rows_of_an_array_have_its_memory_kind_or_are_refused_clearly(kind):
+    x = jax.device_put(source(), SingleDeviceSharding(jax.devices()[3], memory_kind=kind))
+    assert x.sharding.memory_kind == kind
+    try:
+        rows = lazyrows.iter(x)
+        made = some_of(rows)[:-1]
+    except ValueError as error:
+        assert kind != jax.devices()[3].default_memory().kind
+        assert "memory" in str(error)  # noqa: PT017
+    else:
+        assert {row.sharding for row in made} == {x.sharding} == {rows.element_spec.sharding}
+
+
+@pytest.mark.parametrize("kind", memory_kinds())
+@pytest.mark.parametrize("host", [False, True])
+def test_the_device_option_says_which_memory_rows_are_in(kind, host):
+    sharding = SingleDeviceSharding(jax.devices()[3], memory_kind=kind)
+    rows = lazyrows.iter(np.asarray(source()) if host else source(), device=sharding)
+    assert {row.sharding.memory_kind for row in some_of(rows)[:-1]} == {kind}
