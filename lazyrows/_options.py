@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
-from lazyrows._sources import Placement
+from lazyrows._sources import Placement, foreign_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Options:
         object.__setattr__(self, "prefetch", _count("prefetch", self.prefetch, least=0))
         if not isinstance(self.device, jax.Device | Sharding | None):
             raise TypeError(f"device must be a jax.Device or a jax.sharding.Sharding, not {self.device!r}")
+        if isinstance(self.device, Sharding) and foreign_memory(self.device):
+            raise ValueError(f"device must be of the memory that its devices compute in, not {self.device!r}")
 
     def updated(self, newer: "Options") -> "Options":
         """These options, except where newer ones are given."""

@@ -111,23 +111,21 @@ def memory_kinds() -> list[str]:
     return [memory.kind for memory in jax.devices()[0].addressable_memories()]
 
 
-@pytest.mark.parametrize("kind", memory_kinds())
-def test_rows_of_an_array_have_its_memory_kind_or_are_refused_clearly(kind):
-    x = jax.device_put(source(), SingleDeviceSharding(jax.devices()[3], memory_kind=kind))
-    assert x.sharding.memory_kind == kind
-    try:
-        rows = lazyrows.iter(x)
-        made = some_of(rows)[:-1]
-    except ValueError as error:
-        assert kind != jax.devices()[3].default_memory().kind
-        assert "memory" in str(error)  # noqa: PT017
-    else:
-        assert {row.sharding for row in made} == {x.sharding} == {rows.element_spec.sharding}
+def in_memory(kind):
+    return SingleDeviceSharding(jax.devices()[3], memory_kind=kind)
+
+
+DEFAULT_KIND = jax.devices()[3].default_memory().kind
 
 
 @pytest.mark.parametrize("kind", memory_kinds())
 @pytest.mark.parametrize("host", [False, True])
-def test_the_device_option_says_which_memory_rows_are_in(kind, host):
-    sharding = SingleDeviceSharding(jax.devices()[3], memory_kind=kind)
-    rows = lazyrows.iter(np.asarray(source()) if host else source(), device=sharding)
-    assert {row.sharding.memory_kind for row in some_of(rows)[:-1]} == {kind}
+def test_rows_are_where_devices_compute_and_other_memory_is_refused_by_name(kind, host):
+    x = jax.device_put(source(), in_memory(kind))
+    if kind == DEFAULT_KIND:
+        assert {row.sharding for row in some_of(lazyrows.iter(x))[:-1]} == {x.sharding}
+    else:
+        with pytest.raises(ValueError, match=f"in {kind} memory"):
+            lazyrows.iter({"a": x})
+        with pytest.raises(ValueError, match=f"memory that its devices compute in.*{kind}"):
+            lazyrows.iter(np.asarray(source()) if host else source(), device=in_memory(kind))

@@ -12,11 +12,22 @@ from jax.core import Tracer
 
 from lazyrows._sources._device import DeviceLeaf
 from lazyrows._sources._host import HostLeaf, dtype_of
-from lazyrows._sources._protocols import Placement
+from lazyrows._sources._protocols import Placement, foreign_memory
 from lazyrows._sources._traced import TracedLeaf, is_traced, locate
 from lazyrows._sources._trees import Block, LoneRow, OrderedLeaf, Reading, Source
 
-__all__ = ["Block", "LoneRow", "OrderedLeaf", "Placement", "Reading", "Source", "is_traced", "locate", "source_of"]
+__all__ = [
+    "Block",
+    "LoneRow",
+    "OrderedLeaf",
+    "Placement",
+    "Reading",
+    "Source",
+    "foreign_memory",
+    "is_traced",
+    "locate",
+    "source_of",
+]
 
 
 def source_of(tree: Any, placement: Placement = None, traced: bool = False) -> Source:
@@ -52,6 +63,11 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
         return HostLeaf.of(leaf, placement)
     if len(leaf.devices()) > 1:
         raise ValueError(f"cannot take the rows of {_named(leaf)}{where}: it is on several devices, {leaf.sharding}")
+    if foreign_memory(leaf.sharding):
+        raise ValueError(
+            f"cannot take the rows of {_named(leaf)}{where}: it is in {leaf.sharding.memory_kind} memory; jax.device_put "
+            "it where its device computes first"
+        )
     return DeviceLeaf(leaf, placement)
 
 

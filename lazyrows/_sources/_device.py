@@ -26,8 +26,13 @@ class DeviceLeaf:
 
     @property
     def element_spec(self) -> jax.ShapeDtypeStruct:
-        placement = self.placement or self.array.sharding
+        placement = self.placement or self._default() or self.array.sharding
         return row_spec(self.array.shape, self.array.dtype, placement, getattr(self.array, "weak_type", False))
+
+    def _default(self) -> Placement:
+        # where the rows of an uncommitted array go, whatever device it is on
+        default = _config.jax_default_device
+        return default if isinstance(default, jax.Device) and not self.array.committed else None
 
     @property
     def row_bytes(self) -> int:

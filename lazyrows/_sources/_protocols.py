@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import jax
@@ -63,6 +64,17 @@ def row_spec(shape: tuple[int, ...], dtype: Any, placement: Placement, weak_type
     """One row of an array of this shape, dtype and placement."""
     sharding = SingleDeviceSharding(placement) if isinstance(placement, jax.Device) else placement
     return jax.ShapeDtypeStruct(shape[1:], dtype, sharding=sharding, weak_type=weak_type)
+
+
+def foreign_memory(sharding: Sharding) -> "str | None":
+    """The kind of memory, where it is not the one that its devices compute in."""
+    kind = sharding.memory_kind
+    return None if kind in (None, _computing_memory(next(iter(sharding.device_set)))) else kind
+
+
+@lru_cache
+def _computing_memory(device: Any) -> str:
+    return device.default_memory().kind
 
 
 def row_bytes(shape: tuple[int, ...], dtype: Any) -> int:
