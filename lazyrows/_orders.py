@@ -95,9 +95,7 @@ def _is_mask(index: "Sequence[Any] | NDArray[Any]") -> bool:
 def _mask(index: "Sequence[Any] | NDArray[Any]", length: int) -> NDArray[np.int64]:
     mask = np.asarray(index)
     if mask.shape != (length,):
-        raise IndexError(
-            f"a boolean mask of shape {mask.shape} cannot index {length} rows: its shape must be ({length},)"
-        )
+        raise IndexError(f"a boolean mask of shape {mask.shape} cannot index {length} rows: its shape must be ({length},)")
     return np.flatnonzero(mask).astype(np.int64)
 
 

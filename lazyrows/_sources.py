@@ -347,9 +347,7 @@ def _leaf_source(leaf: Any, name: str, placement: Placement, traced: bool) -> So
     if _is_view(leaf):
         return leaf.__row_source__(placement, traced)
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic) or isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError(
-            f"cannot take the rows of {_named(leaf)}{where}: they must be of a jax.Array or a numpy.ndarray"
-        )
+        raise TypeError(f"cannot take the rows of {_named(leaf)}{where}: they must be of a jax.Array or a numpy.ndarray")
     if leaf.ndim == 0:
         raise TypeError(f"iteration over a 0-d array{where}")
     if isinstance(leaf, np.ndarray):
