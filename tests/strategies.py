@@ -14,8 +14,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 # 8 rows are exploded at a time, 256 gathered together: lengths about those, and some far from both
-LENGTHS = (0, 1, 2, 7, 9, 40)
-LONG = (256, 257, 300)
+LENGTHS = (0, 1, 2, 9, 40)
+LONG = (300,)
 
 SMALL_DTYPES = ("bool", "int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 FLOAT_DTYPES = (
@@ -25,14 +25,15 @@ FLOAT_DTYPES = (
 WIDE_DTYPES = ("int64", "uint64", "float64", "complex128")
 KEY_IMPLS = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
 
-# every dtype once, and every row shape with a few: 0-d rows, zero-width, one element, odd sizes, two axes
+# every dtype once, and every row shape: 0-d rows, zero-width, one element, odd sizes, two axes
 _SHAPES = ((), (3,), (2, 2), (0,), (1,), (2, 0))
-SPECS = (
+ALL_SPECS = (
     *((dtype, _SHAPES[k % 3]) for k, dtype in enumerate(SMALL_DTYPES + FLOAT_DTYPES)),
-    *(("float32", shape) for shape in _SHAPES if shape != ()),
-    *(("int32", ()), ("int32", (0,)), ("bfloat16", (2, 0)), ("complex64", ())),
+    *(("float32", shape) for shape in _SHAPES),
 )
-WIDE_SPECS = (("int64", ()), ("uint64", (3,)), ("float64", (2, 2)), ("float64", ()), ("complex128", (1,)))
+WIDE_SPECS = (("int64", ()), ("uint64", (3,)), ("float64", (2, 2)), ("complex128", (1,)))
+# enough kinds to go through every path together with any length, order and option
+SPECS = (("float32", (3,)), ("int32", ()), ("bfloat16", (2, 2)), ("int4", (3,)), ("complex64", (0,)))
 
 
 class Point(NamedTuple):
@@ -67,7 +68,7 @@ def host_values(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
         return np.array(few, object).astype(target)[pick]
     few = np.array([0.0, -0.0, 1.0, -1.5, 2.0, np.nan, np.inf, -np.inf])
     if jnp.issubdtype(target, np.complexfloating):
-        few = few + 1j * few[[1, 2, 3, 0, 5, 4, 7, 6]].real
+        few = np.stack([few, few[[1, 2, 3, 0, 5, 4, 7, 6]]], axis=-1).view(np.complex128)[:, 0]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return few.astype(target)[pick]
@@ -75,8 +76,7 @@ def host_values(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 def lengths(*, long: bool = True) -> st.SearchStrategy[int]:
     """How many rows: mostly few, now and then about a chunk's worth and more."""
-    short = st.sampled_from(LENGTHS)
-    return st.one_of(short, short, short, st.sampled_from(LONG)) if long else short
+    return st.sampled_from(LENGTHS + LONG if long else LENGTHS)
 
 
 SEEDS = st.integers(0, 2**16)
@@ -93,14 +93,15 @@ def plain_arrays(draw: st.DrawFn, length: int, specs: Any = SPECS) -> jax.Array:
 
 @st.composite
 def placed(draw: st.DrawFn, values: np.ndarray) -> jax.Array:
-    where = draw(st.sampled_from(("uncommitted", "committed", "committed elsewhere", "made elsewhere")))
-    devices = jax.devices()
+    """These values on the default device or another, committed to it or not."""
+    where = draw(st.sampled_from(("uncommitted", "uncommitted", "committed", "committed elsewhere", "made elsewhere")))
+    here, elsewhere, *_ = jax.devices()
     if where == "uncommitted":
         return jax.device_put(values)
     if where == "made elsewhere":
-        with jax.default_device(devices[2]):
+        with jax.default_device(elsewhere):
             return jax.device_put(values)
-    return jax.device_put(values, devices[0 if where == "committed" else 3])
+    return jax.device_put(values, here if where == "committed" else elsewhere)
 
 
 @st.composite
@@ -108,28 +109,27 @@ def weak_arrays(draw: st.DrawFn, length: int) -> jax.Array:
     """Arrays of weak type, as arithmetic with Python scalars gives them."""
     row_shape = draw(st.sampled_from(((), (3,))))
     mask = host_values("bool", (length, *row_shape), draw(SEEDS))
-    low, high = draw(st.sampled_from(((1, 2), (0.5, -1.5), (1j, 2 - 1j))))
+    low, high = draw(st.sampled_from(((1, 2), (0.5, -1.5))))
     return jnp.where(mask, low, high)
 
 
 @st.composite
 def key_arrays(draw: st.DrawFn, length: int) -> jax.Array:
-    """Typed PRNG keys of every implementation, alone or a few to a row."""
-    impl = draw(st.sampled_from(sorted(KEY_IMPLS)))
-    row_shape = draw(st.sampled_from(((), (2,))))
+    """Typed PRNG keys, one to a row or two."""
+    impl, row_shape = draw(st.sampled_from((("threefry2x32", ()), ("rbg", (2,)))))
     data = host_values("uint32", (length, *row_shape, KEY_IMPLS[impl]), draw(SEEDS))
     return jax.random.wrap_key_data(draw(placed(data)), impl=impl)
 
 
 def arrays(length: int) -> st.SearchStrategy[jax.Array]:
-    """Device arrays of `length` rows, of every dtype and kind but the 64-bit ones."""
+    """Device arrays of `length` rows: of strong and of weak type, and of keys."""
     plain = plain_arrays(length)
     return st.one_of(plain, plain, plain, weak_arrays(length), key_arrays(length))
 
 
 @st.composite
 def host_arrays(draw: st.DrawFn, length: int, specs: Any = SPECS + WIDE_SPECS) -> np.ndarray:
-    """NumPy arrays: every dtype JAX has, either byte order, contiguous or not, read-only or not."""
+    """NumPy arrays, 64-bit ones too: of either byte order, contiguous or not, read-only or not."""
     dtype, row_shape = draw(st.sampled_from(specs))
     values = host_values(dtype, (2 * length, *row_shape), draw(SEEDS))
     layout = draw(st.sampled_from(("plain", "swapped", "strided", "reversed", "Fortran", "read-only")))
@@ -226,7 +226,7 @@ def select(values: list[Any], index: Any) -> list[Any]:
 # ---- options
 
 OPTIONS = st.fixed_dictionaries(
-    {}, optional={"chunk_size": st.sampled_from((None, 1, 3, 8, 64)), "prefetch": st.sampled_from((None, 0, 1, 3))}
+    {}, optional={"chunk_size": st.sampled_from((None, 1, 5)), "prefetch": st.sampled_from((None, 0, 3))}
 )
 
 
@@ -285,6 +285,13 @@ def jax_rows(source: Any) -> list[Any]:
     """JAX's own rows, each indexed for itself."""
     length = len(jax.tree.leaves(source)[0])
     return [jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), source) for i in range(length)]
+
+
+def equals(stacked: Any, value: Any) -> list[bool]:
+    """For each row of stacked rows, whether every element of every leaf equals that of `value`."""
+    columns, wanted = ([host(leaf) for leaf in jax.tree.leaves(tree)] for tree in (stacked, value))
+    each = ([np.array_equal(row, leaf) for row in column] for column, leaf in zip(columns, wanted, strict=True))
+    return [all(row) for row in zip(*each, strict=True)]
 
 
 def assert_same_row(actual: Any, expected: tuple[Any, list[Portrait]]) -> None:

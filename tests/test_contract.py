@@ -5,6 +5,7 @@ import operator
 import pickle
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,24 +18,34 @@ import lazyrows
 from tests import strategies as draw_from
 from tests.strategies import OPTIONS, assert_same_row, assert_same_rows, host, model, portrait, x64
 
-few = settings(max_examples=25)
+few = settings(max_examples=20)
+
+
+class Case(NamedTuple):
+    """A view, its source, and the portraits of the rows it stands for."""
+
+    view: lazyrows.RowView
+    source: object
+    expected: list
+
+    def __repr__(self):
+        return f"{self.view!r} of {jax.tree.map(type, self.source)}"
 
 
 @st.composite
 def views(draw, sources=None):
-    """A view, its source, and the portraits of the rows it stands for."""
     source = draw(draw_from.sources() if sources is None else sources)
-    return lazyrows.iter(source, **draw(OPTIONS)), source, model(source)
+    return Case(lazyrows.iter(source, **draw(OPTIONS)), source, model(source))
 
 
 @st.composite
 def derived(draw, sources=None):
-    """A view of a view of a view, its source, and the portraits of the rows it stands for."""
+    """A view of a view of a view."""
     view, source, expected = draw(views(sources))
     for _ in range(draw(st.integers(0, 3))):
         index = draw(draw_from.selections(len(expected)))
         view, expected = view[index], draw_from.select(expected, index)
-    return view, source, expected
+    return Case(view, source, expected)
 
 
 short_arrays = st.sampled_from((1, 2, 9)).flatmap(draw_from.arrays)
@@ -128,13 +139,13 @@ def test_rows_of_a_host_source_have_the_types_of_the_moment(x):
     view = lazyrows.iter(x)
     for enabled in (False, True, False):
         with x64(enabled):
-            assert view.element_spec.dtype == view[0].dtype == jax.dtypes.canonicalize_dtype(x.dtype)
+            assert view.element_spec.dtype == view[0].dtype == jax.dtypes.canonicalize_dtype(x.dtype.newbyteorder("="))
             assert_same_rows(view, model(x))
             assert_same_rows([view[place] for place in range(len(view))], model(x))
 
 
-@few
-@given(short_sources.filter(lambda source: len(jax.tree.leaves(source)[0]) > 1), st.data())
+@settings(max_examples=10)
+@given(st.one_of(draw_from.arrays(9), draw_from.host_arrays(9, draw_from.SPECS)), st.data())
 def test_rows_go_where_the_default_device_is_when_they_are_made(source, data):
     view = lazyrows.iter(source)
     for _ in range(4):
@@ -154,6 +165,29 @@ def test_rows_go_to_the_device_asked_for(source, kind, options):
     assert_same_rows(view, there)
     assert_same_rows([view[place] for place in range(len(view))], there)
     assert {leaf.sharding.device_set == {device} for leaf in jax.tree.leaves(view.element_spec)} == {True}
+
+
+KINDS = {f"{dtype}{list(shape)}": (dtype, shape) for dtype, shape in draw_from.ALL_SPECS}
+
+
+def of_every_kind():
+    for name, (dtype, shape) in KINDS.items():
+        values = draw_from.host_values(dtype, (9, *shape), seed=1)
+        yield pytest.param(jax.device_put(values, jax.devices()[0]), id=name)
+        yield pytest.param(values, id=f"numpy {name}")
+    for impl, words in draw_from.KEY_IMPLS.items():
+        data = draw_from.host_values("uint32", (9, words), seed=1)
+        yield pytest.param(jax.random.wrap_key_data(data, impl=impl), id=impl)
+
+
+@pytest.mark.parametrize("x", of_every_kind())
+def test_arrays_of_every_dtype_and_row_shape_have_faithful_rows(x):
+    view, expected = lazyrows.iter(x), model(x)
+    assert_same_rows(view, expected)
+    assert_same_rows([view[place] for place in range(9)], expected)
+    assert_same_rows(view[[3, 8, 3]], [expected[3], expected[8], expected[3]])
+    assert b"".join(row[0].bits for _, row in expected) == host(view.stack()).tobytes()
+    assert view.count(view[1]) == sum(draw_from.equals(view.stack(), view[1]))
 
 
 # ---- what a view says of itself
@@ -270,7 +304,9 @@ def test_stack_is_the_rows_stacked(drawn):
 @given(views(st.one_of(short_arrays, draw_from.lengths().flatmap(draw_from.host_arrays))))
 def test_asarray_is_stack(drawn):
     view, source, _ = drawn
-    assert portrait(jnp.asarray(view)) == portrait(view.stack())
+    treedef, (leaf,) = portrait(view.stack())
+    weak_type = getattr(jnp.asarray(view), "weak_type", False)  # newer JAX drops it here, whatever it is given
+    assert portrait(jnp.asarray(view)) == (treedef, [leaf._replace(weak_type=weak_type)])
     if not draw_from.is_key(source):
         array = np.asarray(view)
         assert array.dtype == view.element_spec.dtype
@@ -294,21 +330,13 @@ def test_asarray_of_rows_that_are_trees_points_to_stack(asarray):
 # ---- searching
 
 
-def equal_rows(source, value):
-    """For each row, whether all elements of all its leaves equal those of `value`."""
-    wanted = [host(leaf) for leaf in jax.tree.leaves(value)]
-    columns = [host(jnp.asarray(leaf)) for leaf in jax.tree.leaves(source)]
-    length = len(columns[0])
-    return [all(np.array_equal(column[k], each) for column, each in zip(columns, wanted)) for k in range(length)]
-
-
 @given(views(), st.data())
 def test_searching_compares_whole_rows(drawn, data):
-    view, source, expected = drawn
+    view, _, expected = drawn
     if not expected:
         return
     value = view[data.draw(st.integers(0, min(len(expected) - 1, 5)))]
-    equal = equal_rows(source, value)
+    equal = draw_from.equals(view.stack(), value)
     bounds = st.integers(-len(equal) - 2, len(equal) + 2)
     start, stop = data.draw(bounds), data.draw(st.one_of(st.none(), bounds))
     assert (value in view) == any(equal)
@@ -580,7 +608,7 @@ def test_no_tracer_outlives_its_trace():
 
 
 def test_a_traced_index_on_a_host_source_says_what_to_do():
-    with pytest.raises(TypeError, match="jnp.asarray"):
+    with pytest.raises(TypeError, match=r"jnp\.asarray"):
         jax.jit(lazyrows.iter(np.arange(3)).__getitem__)(0)
 
 
@@ -674,8 +702,8 @@ VIEW = lazyrows.iter(jnp.arange(12).reshape(6, 2))
         (np.array([0.5]), ("float64", "integers")),
         (np.zeros((2, 2), int), ("(2, 2)", "1-D")),
         (jnp.asarray([0.5]), ("float32", "integers")),
-        (jnp.asarray(0.5), ("float32", "int(")),
-        (jnp.asarray(True), ("bool", "int(")),
+        (jnp.asarray(0.5), ("0.5", "integer")),
+        (jnp.asarray(True), ("True", "integer")),
     ],
     ids=repr,
 )

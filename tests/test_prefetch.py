@@ -1,7 +1,8 @@
 """Look-ahead over recording fakes: how far ahead, in what order, when errors come, and what the recent chunk keeps."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
@@ -77,9 +78,8 @@ def test_an_error_comes_at_its_turn_after_all_chunks_before_it(length, depth, da
 def test_after_an_error_or_the_end_the_iterator_is_exhausted_for_ever(length, depth, data):
     fetch = Recorder(frozenset(data.draw(st.sets(st.integers(0, length - 1), max_size=2))))
     chunks = prefetch(range(length), fetch, depth)
-    with pytest.raises((Unreadable, StopIteration)):
-        for _ in range(length + 1):
-            next(chunks)
+    with suppress(Unreadable):
+        list(chunks)
     asked = list(fetch.asked)
     assert [next(chunks, "end") for _ in range(3)] == ["end"] * 3
     assert fetch.asked == asked
@@ -227,7 +227,7 @@ def test_a_chunk_is_fetched_again_where_its_context_has_changed(source, contexts
     row(0)
     for source.context in contexts:
         row(0)
-    changes = 1 + sum(old != new for old, new in zip(contexts, contexts[1:]))
+    changes = 1 + sum(old != new for old, new in pairwise(contexts))
     assert len(source.fetched) == changes
 
 
