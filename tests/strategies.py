@@ -254,12 +254,21 @@ def portrait(row: Any) -> tuple[Any, list[Portrait]]:
 def _leaf_portrait(x: jax.Array) -> Portrait:
     assert isinstance(x, jax.Array)
     kind, weak = x.sharding.memory_kind, getattr(x, "weak_type", False)
-    return Portrait(x.dtype, x.shape, weak, x.committed, frozenset(x.devices()), kind, host(x).tobytes())
+    return Portrait(x.dtype, x.shape, weak, x.committed, frozenset(x.devices()), kind, bits(host(x)))
 
 
 def host(x: Any) -> np.ndarray:
     """The value of an array, or of a key array its words, in NumPy."""
     return np.asarray(jax.random.key_data(x) if is_key(x) else x)
+
+
+def bits(value: np.ndarray) -> bytes:
+    """A value to the bit, -0.0 and all, except that a NaN is a NaN: XLA keeps no payload of small floats."""
+    parts = np.stack([value.real, value.imag], axis=-1) if value.dtype.kind == "c" else np.array(value)
+    nan = parts != parts
+    if nan.any():
+        parts[nan] = np.array(np.nan).astype(parts.dtype)
+    return parts.tobytes()
 
 
 def model(source: Any) -> list[tuple[Any, list[Portrait]]]:
@@ -278,7 +287,7 @@ def _model_leaf(x: Any) -> list[Portrait]:
     else:
         weak, committed, memory_kind = getattr(x, "weak_type", False), x.committed, x.sharding.memory_kind
     devices = frozenset(x.devices() if committed else {default})
-    return [Portrait(x.dtype, x.shape[1:], weak, committed, devices, memory_kind, r.tobytes()) for r in host(x)]
+    return [Portrait(x.dtype, x.shape[1:], weak, committed, devices, memory_kind, bits(r)) for r in host(x)]
 
 
 def jax_rows(source: Any) -> list[Any]:
