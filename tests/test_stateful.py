@@ -172,4 +172,4 @@ class HostViews(Views):
 
 TestViews = Views.TestCase
 TestHostViews = HostViews.TestCase
-TestViews.settings = TestHostViews.settings = settings(max_examples=15, stateful_step_count=30)
+TestViews.settings = TestHostViews.settings = settings(max_examples=12, stateful_step_count=25)
