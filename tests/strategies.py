@@ -121,10 +121,16 @@ def key_arrays(draw: st.DrawFn, length: int) -> jax.Array:
     return jax.random.wrap_key_data(draw(placed(data)), impl=impl)
 
 
+def strong_arrays(length: int) -> st.SearchStrategy[jax.Array]:
+    """Device arrays of `length` rows: of strong type, and of keys."""
+    plain = plain_arrays(length)
+    return st.one_of(plain, plain, plain, key_arrays(length))
+
+
 def arrays(length: int) -> st.SearchStrategy[jax.Array]:
     """Device arrays of `length` rows: of strong and of weak type, and of keys."""
-    plain = plain_arrays(length)
-    return st.one_of(plain, plain, plain, weak_arrays(length), key_arrays(length))
+    strong = strong_arrays(length)
+    return st.one_of(strong, strong, strong, weak_arrays(length))
 
 
 @st.composite

