@@ -79,6 +79,13 @@ def test_plans_of_billions_of_rows_are_made_only_as_far_as_wanted(length):
     assert first.indices(256, length).tolist() == list(range(length - 1, length - 257, -1))
 
 
+@pytest.mark.parametrize("index", [[2_999_999_999, -1, 0], np.array([2_999_999_999, -1, 0])])
+def test_positions_beyond_32_bits_are_chosen_exactly(index):
+    order = Order(range(3_000_000_000))
+    assert positions_of(order.select(index)) == [2_999_999_999, 2_999_999_999, 0]
+    assert positions_of(order.slice(slice(None, None, -1)).select(index)) == [0, 0, 2_999_999_999]
+
+
 @given(orders().filter(lambda pair: len(pair[1]) > 0), st.integers(0, 9))
 def test_indices_are_the_positions_padded_with_the_last(pair, padding):
     order, positions = pair
