@@ -44,7 +44,10 @@ class Order:
 
     def slice(self, index: slice) -> "Order":
         """A slice of the order, as a list has it: clamped, O(1); a step of 0 raises ValueError."""
-        return Order(self.positions[index])
+        positions = self.positions[index]
+        if isinstance(positions, range) and len(positions) < 2:  # whose step means nothing, and may not fit 64 bits
+            positions = range(positions.start, positions.start + len(positions))
+        return Order(positions)
 
     def select(self, index: "Sequence[Any] | NDArray[Any]") -> "Order":
         """The rows named by a list or 1-D array of integers, or where a mask of exactly this length is True."""
@@ -155,12 +158,9 @@ def _integers(index: "Sequence[Any] | NDArray[Any]", length: int) -> NDArray[np.
 
 
 def _integer_array(index: NDArray[Any]) -> NDArray[Any]:
-    kind = type(index).__name__
     if index.ndim != 1 or index.dtype.kind not in "iu" or isinstance(index, np.ma.MaskedArray):
-        raise TypeError(
-            "rows are indexed by 1-D arrays of integers or booleans, "
-            f"not by {kind} of {index.dtype} of shape {index.shape}"
-        )
+        given = f"{'masked ' if isinstance(index, np.ma.MaskedArray) else ''}{index.dtype} of shape {index.shape}"
+        raise TypeError(f"rows are indexed by 1-D arrays of integers or booleans, not by {given}")
     return index
 
 

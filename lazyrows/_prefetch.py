@@ -65,9 +65,9 @@ class _Ahead(Generic[Chunk]):
         self._reading: Future[Any] = Future()
         self._fetched: Future[Chunk] = Future()
 
-    def read(self) -> None:
+    def read(self, kept: type[BaseException] = Exception) -> None:
         if self._reading.set_running_or_notify_cancel():
-            _fulfil(self._reading, self._read)
+            _fulfil(self._reading, self._read, kept)
 
     def cancel(self) -> None:
         self._reading.cancel()
@@ -78,16 +78,16 @@ class _Ahead(Generic[Chunk]):
 
     def fetch(self) -> None:
         if self._reading.done() and not self._fetched.done():
-            _fulfil(self._fetched, lambda: self._fetch(self._reading.result()))
+            _fulfil(self._fetched, lambda: self._fetch(self._reading.result()), Exception)
 
     def chunk(self) -> Chunk:
         return self._fetched.result()
 
 
-def _fulfil(future: "Future[Any]", work: Callable[[], Any]) -> None:
+def _fulfil(future: "Future[Any]", work: Callable[[], Any], kept: type[BaseException]) -> None:
     try:
         future.set_result(work())
-    except BaseException as error:
+    except kept as error:
         future.set_exception(error)
 
 
@@ -126,7 +126,7 @@ class _Reader:
 
 def _serve(queue: "SimpleQueue[_Ahead[Any] | None]") -> None:
     while (ahead := queue.get()) is not None:
-        ahead.read()
+        ahead.read(kept=BaseException)  # where nobody else would hear of it
         del ahead  # or the chunk would live until the next one comes
 
 

@@ -721,8 +721,8 @@ VIEW = lazyrows.iter(jnp.arange(12).reshape(6, 2))
         (np.array([0.5]), ("float64", "integers")),
         (np.zeros((2, 2), int), ("(2, 2)", "1-D")),
         (jnp.asarray([0.5]), ("float32", "integers")),
-        (jnp.asarray(0.5), ("0.5", "integer")),
-        (jnp.asarray(True), ("True", "integer")),
+        (jnp.asarray(0.5), ("0.5", "int(")),
+        (jnp.asarray(True), ("True", "int(", "mask")),
     ],
     ids=repr,
 )

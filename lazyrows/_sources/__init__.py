@@ -65,8 +65,8 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
         raise ValueError(f"cannot take the rows of {_named(leaf)}{where}: it is on several devices, {leaf.sharding}")
     if foreign_memory(leaf.sharding):
         raise ValueError(
-            f"cannot take the rows of {_named(leaf)}{where}: it is in {leaf.sharding.memory_kind} memory; jax.device_put "
-            "it where its device computes first"
+            f"cannot take the rows of {_named(leaf)}{where}: it is in {leaf.sharding.memory_kind} memory; "
+            "jax.device_put it where its device computes first"
         )
     return DeviceLeaf(leaf, placement)
 

@@ -26,13 +26,8 @@ class DeviceLeaf:
 
     @property
     def element_spec(self) -> jax.ShapeDtypeStruct:
-        placement = self.placement or self._default() or self.array.sharding
+        placement = self.placement or (self.array.sharding if self.array.committed else _default_device())
         return row_spec(self.array.shape, self.array.dtype, placement, getattr(self.array, "weak_type", False))
-
-    def _default(self) -> Placement:
-        # where the rows of an uncommitted array go, whatever device it is on
-        default = _config.jax_default_device
-        return default if isinstance(default, jax.Device) and not self.array.committed else None
 
     @property
     def row_bytes(self) -> int:
@@ -65,3 +60,11 @@ class DeviceLeaf:
     def context(self) -> Hashable:
         # an uncommitted array's rows go where the default device is when they are made
         return self.array.is_deleted(), _config.jax_default_device
+
+
+def _default_device() -> Any:
+    """Where the rows of an uncommitted array go, whatever device it is on."""
+    default = _config.jax_default_device
+    if isinstance(default, jax.Device):
+        return default
+    return jax.local_devices(backend=default)[0]  # None, or the name of a platform
