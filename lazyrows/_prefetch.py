@@ -6,9 +6,9 @@ Nothing is fetched before it is asked for, and nothing is held but the chunks no
 import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, cast
@@ -28,16 +28,12 @@ def prefetch(
     """Yield `fetch(piece)` for each piece in turn, having called it for up to `depth` pieces beyond.
 
     With `read`, it is `fetch(read(piece))`, where `read` is called in a thread of this iteration's own, `fetch` here.
-    The first chunk is delivered before any look-ahead begins: whoever wants one row pays for one row. An exception
-    raised while looking ahead is kept, and raised when its own turn comes.
+    An exception raised while looking ahead is kept, and raised when its own turn comes.
     """
-    pieces = iter(plan)
-    for piece in islice(pieces, 1):
-        yield fetch(read(piece) if read else piece)
     ahead: deque[_Ahead[Chunk]] = deque()
     reader = _Reader(threaded=read is not None and depth > 0)
     try:
-        for piece in pieces:
+        for piece in plan:
             ahead.append(_Ahead(partial(read, piece) if read else lambda piece=piece: piece, fetch))
             reader.submit(ahead[-1])
             if len(ahead) > depth:
@@ -52,8 +48,8 @@ def _turn(ahead: "deque[_Ahead[Chunk]]") -> Chunk:
     """The chunk whose turn it is, once those behind it that have been read by now are fetched too."""
     current = ahead.popleft()
     current.wait()
-    for later in ahead:
-        later.fetch()
+    for chunk in (current, *ahead):
+        chunk.fetch_if_read()
     return current.chunk()
 
 
@@ -63,32 +59,36 @@ class _Ahead(Generic[Chunk]):
     def __init__(self, read: Callable[[], Any], fetch: Callable[[Any], Chunk]) -> None:
         self._read, self._fetch = read, fetch
         self._reading: Future[Any] = Future()
-        self._fetched: Future[Chunk] = Future()
+        self._outcome: Callable[[], Chunk] | None = None
 
     def read(self, kept: type[BaseException] = Exception) -> None:
         if self._reading.set_running_or_notify_cancel():
-            _fulfil(self._reading, self._read, kept)
+            try:
+                self._reading.set_result(self._read())
+            except kept as error:
+                self._reading.set_exception(error)
 
     def cancel(self) -> None:
         self._reading.cancel()
 
-    def wait(self) -> None:
-        wait([self._reading])
-        self.fetch()
+    def fetch_if_read(self) -> None:
+        if self._outcome is None and self._reading.done():
+            try:
+                chunk = self._fetch(self._reading.result())
+                self._outcome = lambda: chunk
+            except Exception as error:
+                self._outcome = partial(_raise, error)
 
-    def fetch(self) -> None:
-        if self._reading.done() and not self._fetched.done():
-            _fulfil(self._fetched, lambda: self._fetch(self._reading.result()), Exception)
+    def wait(self) -> None:
+        self._reading.exception()
 
     def chunk(self) -> Chunk:
-        return self._fetched.result()
+        assert self._outcome, "it has been waited for, and fetched since"
+        return self._outcome()
 
 
-def _fulfil(future: "Future[Any]", work: Callable[[], Any], kept: type[BaseException]) -> None:
-    try:
-        future.set_result(work())
-    except kept as error:
-        future.set_exception(error)
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 class _Reader:

@@ -5,9 +5,8 @@ slices it backwards, and only asking for a row, or the next one, does any work.
 """
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import jax
@@ -137,7 +136,11 @@ class RowView(Sequence[Row]):
         if at_once is not None:
             yield at_once
             return
-        for block in self._blocks():
+        source, order = self._source, self._order
+        if len(order) and not self._traced and source.align in (None, 1):
+            yield [source.row(order[0])]  # alone, so that it comes at once
+            order = order.slice(slice(1, None))
+        for block in self._blocks(order):
             for start in range(0, len(block), block.step):
                 yield block.rows(start)
 
@@ -149,7 +152,7 @@ class RowView(Sequence[Row]):
         rows = self._source.at_once()
         return None if rows is None else [rows[position] for position in positions]
 
-    def _blocks(self) -> "Iterator[Block | LoneRow]":
+    def _blocks(self, order: Order) -> "Iterator[Block | LoneRow]":
         source, (size, step) = self._source, self._chunking
 
         def read(piece: Order) -> Reading:
@@ -158,18 +161,9 @@ class RowView(Sequence[Row]):
         def load(reading: Reading) -> "Block | LoneRow":
             return source.block(reading, step)
 
-        return source.stream(self._plan(), read, load, self._options.depth if len(self) > size else 0)
-
-    def _plan(self) -> Iterable[Order]:
-        """The order in pieces: the first row alone, so that it comes at once, then chunk by chunk."""
-        if self._traced:
-            return self._order.chunks(max(1, len(self)))
-        size = self._chunking.size if len(self) >= _kernels.EXPLODE_ROWS else 1
-        align = self._source.align or 1
-        if align > 1:  # there, a row costs as much as all that are stored with it
-            return self._order.chunks(size, align)
-        first, rest = self._order.slice(slice(1)), self._order.slice(slice(1, None))
-        return chain(first.chunks(1), rest.chunks(size))
+        together = len(order) if self._traced else size if len(order) >= _kernels.EXPLODE_ROWS else 1
+        plan = order.chunks(max(1, together), source.align or 1)
+        return source.stream(plan, read, load, self._options.depth if len(order) > size else 0)
 
     def stack(self) -> Any:
         """Return the rows as one array of shape `(len(rows), *row.shape)`, or as a pytree of such arrays.

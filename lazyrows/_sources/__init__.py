@@ -3,12 +3,14 @@
 Everything is checked in `source_of`, once; a source built by it reads nothing until it is asked for a row.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import Sharding
 
 from lazyrows._sources._device import DeviceLeaf
 from lazyrows._sources._host import HostLeaf, dtype_of
@@ -61,18 +63,25 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
         return TracedLeaf(jnp.asarray(leaf if isinstance(leaf, jax.Array) else np.asarray(leaf, dtype_of(leaf))))
     if not isinstance(leaf, jax.Array):
         return HostLeaf.of(leaf, placement)
-    if len(leaf.devices()) > 1:
-        raise ValueError(f"cannot take the rows of {_named(leaf)}{where}: it is on several devices, {leaf.sharding}")
-    if foreign_memory(leaf.sharding):
-        raise ValueError(
-            f"cannot take the rows of {_named(leaf)}{where}: it is in {leaf.sharding.memory_kind} memory; "
-            "jax.device_put it where its device computes first"
-        )
+    obstacle = _obstacle(leaf.sharding)
+    if obstacle:
+        raise ValueError(f"cannot take the rows of {_named(leaf)}{where}: {obstacle}")
     return DeviceLeaf(leaf, placement)
 
 
+@lru_cache
+def _obstacle(sharding: Sharding) -> "str | None":
+    """What, about where an array is, keeps its rows from being taken."""
+    if len(sharding.device_set) > 1:
+        return f"it is on several devices, {sharding}"
+    if foreign_memory(sharding):
+        return f"it is in {sharding.memory_kind} memory; jax.device_put it where its device computes first"
+    return None
+
+
 def _check(leaf: Any, where: str) -> None:
-    if not isinstance(leaf, jax.Array) and not _is_array(leaf):
+    on_device = isinstance(leaf, jax.Array)
+    if not on_device and not _is_array(leaf):
         raise TypeError(
             f"cannot take the rows of {_named(leaf)}{where}: they must be of a jax.Array, a numpy.ndarray, or what has "
             "a shape, a dtype and slices as they have"
@@ -80,7 +89,7 @@ def _check(leaf: Any, where: str) -> None:
     if not len(leaf.shape):
         raise TypeError(f"iteration over a 0-d array{where}")
     # JAX has the dtypes that jax.numpy has a name for: no object, string, date, record or long double
-    if not isinstance(leaf, jax.Array) and not hasattr(jnp, dtype_of(leaf).name):
+    if not on_device and not hasattr(jnp, dtype_of(leaf).name):
         raise TypeError(f"cannot take the rows of {_named(leaf)}{where}: JAX has no dtype {leaf.dtype}")
 
 

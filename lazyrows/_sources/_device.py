@@ -1,7 +1,6 @@
 """Arrays on one device: blocks of rows are gathered there, and nothing waits for a value."""
 
-from collections.abc import Callable, Hashable
-from functools import cached_property
+from collections.abc import Hashable
 from typing import Any
 
 import jax
@@ -20,6 +19,8 @@ class DeviceLeaf:
 
     def __init__(self, array: jax.Array, placement: Placement) -> None:
         self.array, self.placement, self._length = array, placement, array.shape[0]
+        row = _kernels.indexer(array)
+        self.row = row if placement is None else lambda index: jax.device_put(row(index), placement)
 
     def __len__(self) -> int:
         return self._length
@@ -47,12 +48,6 @@ class DeviceLeaf:
         else:
             block = _kernels.window(self.array, start, size)
         return block if self.placement is None else jax.device_put(block, block_placement(self.placement))
-
-    @cached_property
-    def row(self) -> "Callable[[int | jax.Array], jax.Array]":
-        """What makes one row."""
-        row = _kernels.indexer(self.array)
-        return row if self.placement is None else lambda index: jax.device_put(row(index), self.placement)
 
     def lone(self, data: Order) -> jax.Array:
         return self.row(data[0])

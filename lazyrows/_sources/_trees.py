@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -83,6 +82,12 @@ class Source:
 
     def __init__(self, treedef: Any, leaves: "Sequence[Leaf]") -> None:
         self._treedef, self.leaves, self._length = treedef, leaves, len(leaves[0])
+        self.row: Callable[[int | jax.Array], Any] = leaves[0].row if treedef is None else _tree_row(treedef, leaves)
+        """One row; a traced position is clamped."""
+        self.align: int | None = None
+        """How many rows are stored together where there is something to read, at most; None where there is not."""
+        for leaf in leaves:
+            self.align = max(self.align or 0, leaf.align or 0) or None
 
     def __len__(self) -> int:
         return self._length
@@ -91,11 +96,6 @@ class Source:
     def element_spec(self) -> Any:
         """One row, as a pytree of `jax.ShapeDtypeStruct`."""
         return self.unflatten([leaf.element_spec for leaf in self.leaves])
-
-    @cached_property
-    def align(self) -> "int | None":
-        """How many rows are stored together where there is something to read, at most; None where there is not."""
-        return max((leaf.align for leaf in self.leaves if leaf.align), default=None)
 
     @property
     def row_bytes(self) -> int:
@@ -142,17 +142,14 @@ class Source:
             return prefetch(plan, load, depth, read)
         return prefetch(plan, lambda piece: load(read(piece)), depth)
 
-    @cached_property
-    def row(self) -> "Callable[[int | jax.Array], Any]":
-        """What makes one row; a traced position is clamped."""
-        if self._treedef is None:
-            return self.leaves[0].row
-        return lambda position: self.unflatten([leaf.row(position) for leaf in self.leaves])
-
     def context(self) -> Hashable:
         """What, besides the position, decides a row: rows kept are good while this stays the same; None if none are."""
         contexts = tuple(leaf.context() for leaf in self.leaves)
         return None if None in contexts else contexts
+
+
+def _tree_row(treedef: Any, leaves: "Sequence[Leaf]") -> "Callable[[int | jax.Array], Any]":
+    return lambda position: treedef.unflatten([leaf.row(position) for leaf in leaves])
 
 
 @dataclass(frozen=True, slots=True)
