@@ -9,7 +9,7 @@ The only file that knows how XLA behaves. Nothing here waits for a value, except
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -55,11 +55,6 @@ def _gather(x: jax.Array, indices: jax.Array) -> jax.Array:
 @jax.jit
 def _row(x: jax.Array, index: jax.Array) -> jax.Array:
     return lax.squeeze(_gather(x, lax.expand_dims(index, (0,))), (0,))
-
-
-@lru_cache
-def _window(size: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    return jax.jit(lambda x, start: lax.dynamic_slice_in_dim(x, start, size))
 
 
 @lru_cache
@@ -124,23 +119,31 @@ def gather(x: jax.Array, indices: NDArray[Any]) -> jax.Array:
     return _caller(_gather, x)(indices)
 
 
-def window(x: jax.Array, start: int, size: int) -> jax.Array:
-    """Rows `start` to `start + size` of `x` as one new array: a gather of neighbours, four times as fast."""
-    return _caller(_window(size), x)(start)
-
-
 def indexer(x: jax.Array) -> "Callable[[int | jax.Array], jax.Array]":
-    """What makes row `i` of `x`, given `i`; a traced index is clamped, as JAX does."""
-    return _caller(_row, x)
+    """What makes row `i` of `x`, given `i`; a traced index is clamped, as JAX does.
+
+    The first few positions are taken from those kept on the device, half the time of one that has to be transferred.
+    """
+    call = _caller(_row, x)
+    if isinstance(x, Tracer) or not _is_narrow(x):
+        return call
+    kept = _device_scalars(*x.devices())
+
+    def row(index: "int | jax.Array") -> jax.Array:
+        if type(index) is not int:
+            return call(index)
+        return call(kept[index] if index < EXPLODE_TINY_ROWS else index)
+
+    return row
 
 
 def exploder(block: jax.Array, count: int) -> Callable[[int], list[jax.Array]]:
     """What makes rows `start` to `start + count` of `block`, each an array of its own, given `start`."""
+    program = _explode(count)
     if isinstance(block, Tracer):
-        return lambda start: _explode(count)(block, jnp.int32(start))
-    call = _caller(_explode(count), block, on_device=True)
-    (device,) = block.devices()
-    starts = _device_scalars(device)
+        return lambda start: program(block, jnp.int32(start))
+    call = partial(program, block) if _is_narrow(block) else _caller(program, block)
+    starts = _device_scalars(*block.devices())
     return lambda start: call(starts[start])
 
 
@@ -149,22 +152,31 @@ def equal_rows(block: jax.Array, row: NDArray[Any]) -> jax.Array:
     return _caller(_equal_rows, block)(row)
 
 
-def _caller(program: Callable[..., Any], x: jax.Array, on_device: bool = False) -> Callable[[Any], Any]:
+def check_not_deleted(x: jax.Array) -> None:
+    """Raise what JAX does of a deleted or donated array; before 0.12, compiled programs raise a ValueError of XLA's."""
+    if x.is_deleted():
+        raise RuntimeError(f"Array has been deleted with shape={x.dtype.name}{list(x.shape)}.")
+
+
+def _is_narrow(x: jax.Array) -> bool:
+    return x.dtype not in _64_BIT_TYPES and x.shape[0] <= _INT32_MAX
+
+
+def _caller(program: Callable[..., Any], x: jax.Array) -> Callable[[Any], Any]:
     """Call with leave to transfer an operand that is on the host, and with 64-bit types for such elements or positions.
 
     Entering a context costs 1-2 µs, a quarter of the whole call, so it is entered only where it matters.
     """
-    wide = x.dtype in _64_BIT_TYPES or x.shape[0] > _INT32_MAX
+    narrow = _is_narrow(x)
 
     def call(operand: Any) -> Any:
         try:
-            if not wide and (on_device or _config.jax_transfer_guard_host_to_device in _UNGUARDED):
+            if narrow and _config.jax_transfer_guard_host_to_device in _UNGUARDED:
                 return program(x, operand)
-            with jax.transfer_guard_host_to_device("allow"), _enable_x64(wide or _config.jax_enable_x64):
+            with jax.transfer_guard_host_to_device("allow"), _enable_x64(not narrow or _config.jax_enable_x64):
                 return program(x, operand)
-        except ValueError as error:  # what a compiled program says of a donated operand before JAX 0.12
-            if x.is_deleted():
-                raise RuntimeError(f"Array has been deleted with shape={x.dtype.name}{list(x.shape)}.") from error
+        except ValueError:
+            check_not_deleted(x)
             raise
 
     return call
@@ -176,9 +188,10 @@ def _device_scalars(device: Any) -> "_DeviceScalars":
 
 
 class _DeviceScalars(dict[int, jax.Array]):
-    """int32 scalars on a device, uncommitted, made once and kept: a transfer would cost more than the call it is for.
+    """int32 scalars on a device, made once and kept: a transfer would cost more than the call it is for.
 
-    They number as many as there are starts in a chunk.
+    They number as many as there are starts in a chunk, and are uncommitted and of weak type, as Python's integers are,
+    so that a program is compiled once for both.
     """
 
     def __init__(self, device: Any) -> None:
@@ -186,8 +199,9 @@ class _DeviceScalars(dict[int, jax.Array]):
         self._device = device
 
     def __missing__(self, value: int) -> jax.Array:
-        with jax.ensure_compile_time_eval(), jax.default_device(self._device), jax.transfer_guard("allow"):
-            made = jnp.asarray(np.int32(value))
+        here = jax.default_device(self._device)
+        with here, jax.ensure_compile_time_eval(), jax.transfer_guard("allow"), _enable_x64(False):
+            made = jnp.asarray(value)
         return self.setdefault(value, made)
 
 

@@ -83,10 +83,6 @@ class RowView(Sequence[Row]):
         return source_of(self._tree, placement, traced)
 
     @cached_property
-    def _traced(self) -> bool:
-        return is_traced(self._tree)
-
-    @cached_property
     def _chunking(self) -> Chunking:
         source = self._source
         return _kernels.chunking(self._options.chunk_size, len(source), source.row_bytes, source.align)
@@ -137,23 +133,27 @@ class RowView(Sequence[Row]):
             yield at_once
             return
         source, order = self._source, self._order
-        if len(order) and not self._traced and source.align in (None, 1):
+        if len(order) and not source.traced and source.align in (None, 1):
             yield [source.row(order[0])]  # alone, so that it comes at once
             order = order.slice(slice(1, None))
         for block in self._blocks(order):
-            for start in range(0, len(block), block.step):
-                yield block.rows(start)
+            yield from block.groups()
 
     def _at_once(self) -> "list[Row] | None":
         """The rows, where the source has no more than are made at a time anyway."""
-        positions = self._order.positions
-        if not isinstance(positions, range) or not 0 < len(self._source) <= self._chunking.step:
+        positions, length = self._order.positions, len(self._source)
+        few = 0 < length <= _kernels.EXPLODE_TINY_ROWS and length <= self._chunking.step
+        if not few or not isinstance(positions, range):
             return None
         rows = self._source.at_once()
         return None if rows is None else [rows[position] for position in positions]
 
     def _blocks(self, order: Order) -> "Iterator[Block | LoneRow]":
         source, (size, step) = self._source, self._chunking
+        if source.traced:
+            size = max(1, len(order))
+        elif len(order) < _kernels.EXPLODE_ROWS and source.align in (None, 1):
+            size = 1
 
         def read(piece: Order) -> Reading:
             return source.read(piece, 1 if len(piece) == 1 else size)
@@ -161,8 +161,7 @@ class RowView(Sequence[Row]):
         def load(reading: Reading) -> "Block | LoneRow":
             return source.block(reading, step)
 
-        together = len(order) if self._traced else size if len(order) >= _kernels.EXPLODE_ROWS else 1
-        plan = order.chunks(max(1, together), source.align or 1)
+        plan = order.chunks(size, source.align or 1)
         return source.stream(plan, read, load, self._options.depth if len(order) > size else 0)
 
     def stack(self) -> Any:

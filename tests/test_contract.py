@@ -468,6 +468,15 @@ def test_a_view_may_be_an_argument_of_a_jitted_function(drawn):
     assert_same_rows(jax.jit(lambda rows: rows[::-1])(view), expected[::-1])
 
 
+@few
+@given(short_views())
+def test_a_view_may_be_closed_over_by_a_jitted_function(drawn):
+    view, _, expected = drawn
+    assert_same_rows(jax.jit(lambda: list(view))(), expected)
+    assert_same_rows(jax.jit(lambda: list(reversed(view)))(), expected[::-1])
+    assert portrait(jax.jit(view.stack)()) == portrait(view.stack())
+
+
 def test_views_made_alike_are_traced_once():
     traced = []
 

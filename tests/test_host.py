@@ -58,6 +58,7 @@ ORDERS = {
     "forward": slice(None),
     "reversed": slice(None, None, -1),
     "part": slice(13, 900),
+    "few": slice(705, 710),
     "strided": slice(3, None, 7),
     "strided down": slice(900, 20, -13),
     "mask": np.arange(1000) % 3 == 0,

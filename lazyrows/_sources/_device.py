@@ -16,6 +16,7 @@ class DeviceLeaf:
     """A `jax.Array` on one device."""
 
     align = None
+    traced = False
 
     def __init__(self, array: jax.Array, placement: Placement) -> None:
         self.array, self.placement, self._length = array, placement, array.shape[0]
@@ -42,11 +43,7 @@ class DeviceLeaf:
         return order
 
     def load(self, data: Order, size: int) -> jax.Array:
-        start = data.window() if len(data) == size else None
-        if start is None:
-            block = _kernels.gather(self.array, data.indices(size, len(self)))
-        else:
-            block = _kernels.window(self.array, start, size)
+        block = _kernels.gather(self.array, data.indices(size, len(self)))
         return block if self.placement is None else jax.device_put(block, block_placement(self.placement))
 
     def lone(self, data: Order) -> jax.Array:

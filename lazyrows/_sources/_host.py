@@ -29,6 +29,7 @@ class HostLeaf:
     placement: Placement
     stored: bool
     whole = None
+    traced = False
 
     @classmethod
     def of(cls, array: Any, placement: Placement) -> "HostLeaf":

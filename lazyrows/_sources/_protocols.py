@@ -28,6 +28,11 @@ class Leaf(Protocol):
         ...
 
     @property
+    def traced(self) -> bool:
+        """Whether rows belong to a trace, where every operation costs compile time, and none can wait."""
+        ...
+
+    @property
     def row_bytes(self) -> int:
         """How many bytes a row has."""
         ...

@@ -19,6 +19,7 @@ class TracedLeaf:
 
     array: jax.Array
     align = None
+    traced = True
     whole = None
 
     def __len__(self) -> int:

@@ -29,15 +29,22 @@ class Block:
     """`len` rows made together, in arrays of them; padding behind them is never shown."""
 
     def __init__(self, treedef: Any, arrays: "list[jax.Array]", length: int, step: int) -> None:
-        # under a trace every operation costs compile time, and none can wait: one split makes all rows
+        # of a tracer, or of an array that a trace has met; one split makes all rows
         traced = any(isinstance(array, Tracer) for array in arrays)
         self._treedef, self._size, self._length = treedef, arrays[0].shape[0], length
-        self._explode = [_unstack(array) if traced else _kernels.exploder(array, step) for array in arrays]
+        self._explode = [_unstack(array, length) if traced else _kernels.exploder(array, step) for array in arrays]
         self.step = max(1, length) if traced else step
         """How many rows `rows` gives at a time."""
 
     def __len__(self) -> int:
         return self._length
+
+    def groups(self) -> Iterator[list[Any]]:
+        """All rows, those that are made at a time together."""
+        full = range(0, self._length - self.step + 1, self.step)
+        yield from map(self._explode[0] if self._treedef is None else self.rows, full)
+        if self._length % self.step:
+            yield self.rows(len(full) * self.step)
 
     def rows(self, start: int) -> list[Any]:
         """The rows from `start`, a multiple of `step`, up to the next multiple or the end."""
@@ -53,14 +60,12 @@ def _rows(treedef: Any, leaves: "list[list[jax.Array]]") -> list[Any]:
     return leaves[0] if treedef is None else [treedef.unflatten(row) for row in zip(*leaves)]
 
 
-def _unstack(array: jax.Array) -> Callable[[int], list[jax.Array]]:
-    return lambda start: list(jnp.unstack(array))
+def _unstack(array: jax.Array, length: int) -> Callable[[int], list[jax.Array]]:
+    return lambda start: list(jnp.unstack(array))[:length]
 
 
 class LoneRow:
     """A block of one row, which needs no exploding."""
-
-    step = 1
 
     def __init__(self, row: Any) -> None:
         self._row = row
@@ -68,9 +73,9 @@ class LoneRow:
     def __len__(self) -> int:
         return 1
 
-    def rows(self, start: int) -> list[Any]:
+    def groups(self) -> Iterator[list[Any]]:
         """The row."""
-        return [self._row]
+        yield [self._row]
 
 
 class Source:
@@ -86,8 +91,11 @@ class Source:
         """One row; a traced position is clamped."""
         self.align: int | None = None
         """How many rows are stored together where there is something to read, at most; None where there is not."""
+        self.traced = leaves[0].traced
+        """Whether rows belong to a trace; then those of every leaf do."""
         for leaf in leaves:
-            self.align = max(self.align or 0, leaf.align or 0) or None
+            if leaf.align:
+                self.align = max(self.align or 1, leaf.align)
 
     def __len__(self) -> int:
         return self._length
@@ -120,10 +128,10 @@ class Source:
             return LoneRow(self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)]))
         return Block(self._treedef, self.arrays(reading), reading.length, step)
 
-    def numbered(self, size: int, step: int, number: int) -> "Block | LoneRow":
+    def numbered(self, size: int, step: int, number: int) -> Block:
         """Block `number` of all rows, cut into blocks of `size`."""
         piece = Order(range(number * size, min((number + 1) * size, len(self))))
-        return self.block(self.read(piece, size), step)
+        return Block(self._treedef, self.arrays(self.read(piece, size)), len(piece), step)
 
     def at_once(self) -> "list[Any] | None":
         """All rows, by one program for each leaf and no gather; None where there is more to do."""
@@ -131,6 +139,7 @@ class Source:
         for leaf in self.leaves:
             if leaf.whole is None:
                 return None
+            _kernels.check_not_deleted(leaf.whole)
             leaves.append(_kernels.exploder(leaf.whole, self._length)(0))
         return _rows(self._treedef, leaves)
 
@@ -170,6 +179,10 @@ class OrderedLeaf:
     @property
     def align(self) -> "int | None":
         return self.leaf.align and 1
+
+    @property
+    def traced(self) -> bool:
+        return self.leaf.traced
 
     @property
     def row_bytes(self) -> int:
