@@ -30,7 +30,7 @@ Row = TypeVar("Row")
 class RowView(Sequence[Row]):
     """The rows of an array, or of a pytree of arrays, as a lazy sequence. `lazyrows.iter` makes one.
 
-    It behaves as the list `[x[i] for i in range(len(x))]` wherever a list has an answer, except that rows are made
+    It behaves as the list `[x[i] for i in range(len(x))]` for every operation a list has, except that rows are made
     when asked for, on the device, and that slices and reversals are views too: they cost nothing and compile nothing.
 
     >>> rows = lazyrows.iter(jnp.arange(12).reshape(6, 2))
@@ -290,8 +290,8 @@ def iter(
 ) -> "RowView[Any]":
     """Return the rows of an array, or of a pytree of arrays with one common leading length, as a lazy sequence.
 
-    Building it reads nothing, compiles nothing and starts nothing. Rows are made when asked for, a chunk at a time, and
-    nothing waits for the value of an array that is still being computed.
+    Building it reads nothing, compiles nothing and starts nothing. Rows are made when asked for, a chunk at a time. No
+    value of the source is read, so that rows may be taken of an array that is still being computed.
 
     >>> x = jnp.arange(6.0).reshape(3, 2)
     >>> for row in lazyrows.iter(x):
@@ -309,7 +309,8 @@ def iter(
 
     Args:
       source: a `jax.Array` of shape `(n, ...)` on one device, of any dtype, typed keys included; a tracer of that
-        shape; a `numpy.ndarray` of it; a `RowView`; or a pytree of these, all of the same `n`.
+        shape; a `numpy.ndarray` of it, or anything with `shape`, `dtype` and slices, as `h5py.Dataset` and
+        `zarr.Array` have; a `RowView`; or a pytree of these, all of the same `n`.
       chunk_size: how many rows to make together, at least 1. By default as many as fit a small budget of bytes.
       prefetch: how many chunks to make ahead of the one being consumed, at least 0: one by default, and 0 for none.
         A paused iterator holds at most `prefetch + 2` chunks.
@@ -319,7 +320,7 @@ def iter(
       A `RowView` of `n` rows; for a `RowView`, the same one, or with options the same rows under these options.
 
     Raises:
-      TypeError: a leaf is 0-d, or no array, or of a dtype JAX has not; or an option is of another type than above.
+      TypeError: a leaf is 0-d, or no array, or of a dtype that JAX does not support; or an option is of another type.
       ValueError: there are no leaves, or their leading lengths differ; or an option is below its least value.
       RuntimeError: JAX's own, if an array of the source has been deleted or donated.
     """

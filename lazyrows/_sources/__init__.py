@@ -73,7 +73,7 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
 def _obstacle(sharding: Sharding) -> "str | None":
     """What, about where an array is, keeps its rows from being taken."""
     if len(sharding.device_set) > 1:
-        return f"it is on several devices, {sharding}"
+        return f"it is on several devices, {sharding}; jax.device_put it on one first"
     if foreign_memory(sharding):
         return f"it is in {sharding.memory_kind} memory; jax.device_put it where its device computes first"
     return None
@@ -83,8 +83,8 @@ def _check(leaf: Any, where: str) -> None:
     on_device = isinstance(leaf, jax.Array)
     if not on_device and not _is_array(leaf):
         raise TypeError(
-            f"cannot take the rows of {_named(leaf)}{where}: they must be of a jax.Array, a numpy.ndarray, or what has "
-            "a shape, a dtype and slices as they have"
+            f"cannot take the rows of {_named(leaf)}{where}: every leaf must be a jax.Array, a numpy.ndarray, or "
+            "another array with shape, dtype and slices (a list is a pytree of its items)"
         )
     if not len(leaf.shape):
         raise TypeError(f"iteration over a 0-d array{where}")

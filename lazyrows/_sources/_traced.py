@@ -59,7 +59,8 @@ def locate(order: Order, index: "int | jax.Array") -> "int | jax.Array":
     if not isinstance(index, Tracer):
         return order[index]
     if index.ndim or not jnp.issubdtype(index.dtype, jnp.integer):
-        raise TypeError(f"a traced index must be one integer, not {index.dtype}{list(index.shape)}: use rows.stack()")
+        given = f"{index.dtype}{list(index.shape)}"
+        raise TypeError(f"a traced index must be one integer, not {given}: use rows.stack()[index]")
     length = len(order)
     if not length:
         raise IndexError("a traced index cannot index 0 rows")
