@@ -20,15 +20,12 @@ def matches(source: Source, order: Order, size: int, depth: int, value: Any) -> 
     if wanted is None:
         return
 
-    def read(piece: Order) -> Reading:
-        return source.read(piece, size)
-
     def compare(reading: Reading) -> "tuple[int, list[jax.Array]]":
         pairs = zip(source.arrays(reading), wanted)
         return reading.length, [_kernels.equal_rows(array, leaf) for array, leaf in pairs]
 
-    for length, leaves in source.stream(order.chunks(size, source.align or 1), read, compare, depth):
-        yield np.logical_and.reduce([np.asarray(equal) for equal in jax.device_get(leaves)])[:length]
+    for length, leaves in source.stream(order, size, compare, depth):
+        yield np.logical_and.reduce(jax.device_get(leaves))[:length]
 
 
 def _as_row(value: Any, spec: Any) -> "list[NDArray[Any]] | None":

@@ -24,6 +24,8 @@ class Options:
         object.__setattr__(self, "prefetch", _count("prefetch", self.prefetch, least=0))
         if not isinstance(self.device, jax.Device | Sharding | None):
             raise TypeError(f"device must be a jax.Device or a jax.sharding.Sharding, not {self.device!r}")
+        if isinstance(self.device, Sharding) and len(self.device.device_set) > 1:
+            raise ValueError(f"device must be one device, or a sharding on one, not {self.device!r}")
         if isinstance(self.device, Sharding) and foreign_memory(self.device):
             raise ValueError(f"device must be of the memory that its devices compute in, not {self.device!r}")
 

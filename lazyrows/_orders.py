@@ -96,21 +96,19 @@ class Order:
             first, last = int(chosen.min()), int(chosen.max())
             yield slice(first, last + 1), places, chosen - first
 
-    def as_array(self) -> "NDArray[np.int64]":
+    def as_array(self, dtype: Any = np.int64) -> NDArray[Any]:
         """The positions as an array."""
         span = self.positions
-        return np.arange(span.start, span.stop, span.step, dtype=np.int64) if isinstance(span, range) else span
+        if isinstance(span, range):
+            return np.arange(span.start, span.stop, span.step, dtype=dtype)
+        return span.astype(dtype, copy=False)
 
     def indices(self, size: int, bound: int) -> NDArray[Any]:
         """The positions as an array of `size` entries, the last one repeated; int32 where that can count to `bound`."""
-        dtype: Any = np.int32 if bound <= _INT32_MAX else np.int64
-        span = self.positions
-        given = (
-            np.arange(span.start, span.stop, span.step, dtype=dtype) if isinstance(span, range) else span.astype(dtype)
-        )
+        given = self.as_array(np.int32 if bound <= _INT32_MAX else np.int64)
         if len(given) == size:
             return given
-        padded = np.empty(size, dtype)  # np.pad takes 20 µs, as long as the gather
+        padded = np.empty(size, given.dtype)  # np.pad takes 20 µs, as long as the gather
         padded[: len(given)], padded[len(given) :] = given, given[-1]
         return padded
 

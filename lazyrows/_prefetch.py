@@ -1,15 +1,15 @@
 """Bounded look-ahead, the iterator it feeds, and a memory of the last chunk, over any fetch callable. Knows no JAX.
 
-Nothing is fetched before it is asked for, and nothing is held but the chunks not yet delivered.
+Nothing is fetched before the first row is asked for, nor further ahead than was allowed.
 """
 
 import operator
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from itertools import chain
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
@@ -21,113 +21,80 @@ Row_co = TypeVar("Row_co", covariant=True)
 
 def prefetch(
     plan: Iterable[Piece],
-    fetch: Callable[[Any], Chunk],
+    read: Callable[[Piece], Any],
+    load: Callable[[Any], Chunk],
     depth: int,
-    read: "Callable[[Piece], Any] | None" = None,
+    threaded: bool = False,
 ) -> Iterator[Chunk]:
-    """Yield `fetch(piece)` for each piece in turn, having called it for up to `depth` pieces beyond.
+    """Yield `load(read(piece))` for each piece in turn, having begun up to `depth` pieces beyond.
 
-    With `read`, it is `fetch(read(piece))`, where `read` is called in a thread of this iteration's own, `fetch` here.
-    An exception raised while looking ahead is kept, and raised when its own turn comes.
+    `load` is called here; `read` too, or, where `threaded`, in a thread of this iteration's own: what it has read by
+    the time of a turn is loaded then. An exception met ahead of its turn is raised when that comes.
     """
-    ahead: deque[_Ahead[Chunk]] = deque()
-    reader = _Reader(threaded=read is not None and depth > 0)
+    todo: SimpleQueue[Any] = SimpleQueue()
+    read_ahead: SimpleQueue[_Outcome] = SimpleQueue()
+    loaded: deque[_Outcome] = deque()
+    threaded = threaded and depth > 0 and _starts(_serve, read, todo, read_ahead)
+    begun = 0
+
+    def turn() -> Chunk:
+        while len(loaded) < begun and not (loaded and read_ahead.empty()):
+            loaded.append(_outcome(lambda: load(_value(read_ahead.get()))))
+        return _value(loaded.popleft())
+
     try:
         for piece in plan:
-            ahead.append(_Ahead(partial(read, piece) if read else lambda piece=piece: piece, fetch))
-            reader.submit(ahead[-1])
-            if len(ahead) > depth:
-                yield _turn(ahead)
-        while ahead:
-            yield _turn(ahead)
+            if threaded:
+                todo.put(piece)
+            else:
+                read_ahead.put(_outcome(partial(read, piece)))
+            begun += 1
+            if begun > depth:
+                yield turn()
+                begun -= 1
+        while begun:
+            yield turn()
+            begun -= 1
     finally:
-        reader.stop(ahead)
+        loaded.clear()  # or the traceback of an exception would keep them
+        with suppress(Empty):
+            while True:
+                todo.get_nowait()
+        todo.put(None)
 
 
-def _turn(ahead: "deque[_Ahead[Chunk]]") -> Chunk:
-    """The chunk whose turn it is, once those behind it that have been read by now are fetched too."""
-    current = ahead.popleft()
-    current.wait()
-    for chunk in (current, *ahead):
-        chunk.fetch_if_read()
-    return current.chunk()
+_Outcome: TypeAlias = "tuple[Any, BaseException | None]"
 
 
-class _Ahead(Generic[Chunk]):
-    """A chunk ahead of its turn: read in any thread, then fetched in the consumer's; or the exception of either."""
-
-    def __init__(self, read: Callable[[], Any], fetch: Callable[[Any], Chunk]) -> None:
-        self._read, self._fetch = read, fetch
-        self._reading: Future[Any] = Future()
-        self._outcome: Callable[[], Chunk] | None = None
-
-    def read(self, kept: type[BaseException] = Exception) -> None:
-        if self._reading.set_running_or_notify_cancel():
-            try:
-                self._reading.set_result(self._read())
-            except kept as error:
-                self._reading.set_exception(error)
-
-    def cancel(self) -> None:
-        self._reading.cancel()
-
-    def fetch_if_read(self) -> None:
-        if self._outcome is None and self._reading.done():
-            try:
-                chunk = self._fetch(self._reading.result())
-                self._outcome = lambda: chunk
-            except Exception as error:
-                self._outcome = partial(_raise, error)
-
-    def wait(self) -> None:
-        self._reading.exception()
-
-    def chunk(self) -> Chunk:
-        assert self._outcome, "it has been waited for, and fetched since"
-        return self._outcome()
+def _outcome(call: Callable[[], Any], kept: type[BaseException] = Exception) -> _Outcome:
+    try:
+        return call(), None
+    except kept as error:
+        return None, error
 
 
-def _raise(error: Exception) -> NoReturn:
-    raise error
+def _value(outcome: _Outcome) -> Any:
+    value, error = outcome
+    try:
+        if error is not None:
+            raise error
+        return value
+    finally:
+        del outcome, error  # or an exception would refer to itself, and what it holds live until the collector comes
 
 
-class _Reader:
-    """Reads chunks in the order submitted: in a thread that knows only its queue, or at once where it has none.
-
-    The thread starts with the first chunk and ends when told to stop, or with the read that it is in.
-    """
-
-    def __init__(self, threaded: bool) -> None:
-        self._threaded = threaded
-        self._queue: SimpleQueue[_Ahead[Any] | None] | None = None
-
-    def submit(self, ahead: "_Ahead[Any]") -> None:
-        if self._threaded and self._queue is None:
-            self._start()
-        if self._queue is None:
-            ahead.read()
-        else:
-            self._queue.put(ahead)
-
-    def _start(self) -> None:
-        queue: SimpleQueue[_Ahead[Any] | None] = SimpleQueue()
-        try:
-            Thread(target=_serve, args=(queue,), name="lazyrows reader", daemon=True).start()
-            self._queue = queue
-        except RuntimeError:  # no more threads, or the interpreter is shutting down
-            self._threaded = False
-
-    def stop(self, unread: "Iterable[_Ahead[Any]]") -> None:
-        for ahead in unread:
-            ahead.cancel()
-        if self._queue is not None:
-            self._queue.put(None)
+def _starts(target: Callable[..., None], *args: Any) -> bool:
+    try:
+        Thread(target=target, args=args, name="lazyrows reader", daemon=True).start()
+    except RuntimeError:  # no more threads, or the interpreter is shutting down
+        return False
+    return True
 
 
-def _serve(queue: "SimpleQueue[_Ahead[Any] | None]") -> None:
-    while (ahead := queue.get()) is not None:
-        ahead.read(kept=BaseException)  # where nobody else would hear of it
-        del ahead  # or the chunk would live until the next one comes
+def _serve(read: Callable[[Any], Any], todo: "SimpleQueue[Any]", done: "SimpleQueue[_Outcome]") -> None:
+    """Read until told to stop; knows nothing of the iterator, which therefore may go away meanwhile."""
+    while (piece := todo.get()) is not None:
+        done.put(_outcome(partial(read, piece), kept=BaseException))  # where nobody else would hear of it
 
 
 class Stepped(Protocol[Row_co]):
@@ -157,11 +124,11 @@ class Recent(Generic[Row]):
         fetch: Callable[[int], Stepped[Row]],
         size: int,
         context: Callable[[], Hashable],
-        keep: Callable[[Row], bool],
+        passing: Callable[[Row], bool],
         eager: bool = False,
     ) -> None:
         self._row, self._fetch, self._size = row, fetch, size
-        self._context, self._keep, self._eager = context, keep, eager
+        self._context, self._passing, self._eager = context, passing, eager
         self._held: _Held[Row] = -1, None, None, {}
 
     def row(self, position: int) -> Row:
@@ -181,7 +148,7 @@ class Recent(Generic[Row]):
         start = place - place % block.step
         rows = block.rows(start)
         row = rows[place - start]
-        if self._keep(row):
+        if not self._passing(row):
             others = {start + k: other for k, other in enumerate(rows) if start + k != place}
             self._held = *key, block, others
         return row
@@ -224,7 +191,11 @@ class _Groups(Generic[Row]):
         return self
 
     def __next__(self) -> Iterator[Row]:
-        rows = next(self._groups)
+        try:
+            rows = next(self._groups)
+        except BaseException:  # StopIteration too
+            self.pending = 0
+            raise
         self.pending -= len(rows)
         self.current = iter(rows)
         return self.current

@@ -5,7 +5,7 @@ slices it backwards, and only asking for a row, or the next one, does any work.
 """
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -21,7 +21,7 @@ from lazyrows._matching import matches
 from lazyrows._options import DEFAULT, Options
 from lazyrows._orders import Order
 from lazyrows._prefetch import Recent, RowIterator
-from lazyrows._sources import Block, LoneRow, OrderedLeaf, Placement, Reading, Source, is_traced, locate, source_of
+from lazyrows._sources import OrderedLeaf, Placement, Source, is_traced, locate, source_of
 
 Row = TypeVar("Row")
 
@@ -65,8 +65,8 @@ class RowView(Sequence[Row]):
         self._tree, self._order, self._options, self._shapes = tree, order, options, shapes
 
     def _reorder(self, order: Order) -> "RowView[Row]":
-        view: RowView[Row] = RowView(self._tree, order, self._options)
-        view.__dict__ |= {**self.__dict__, "_order": order}  # with the source, its chunking and the recent chunk
+        view: RowView[Row] = RowView.__new__(RowView)
+        view.__dict__.update(self.__dict__, _order=order)  # with the source, its chunking and the recent chunk
         return view
 
     @cached_property
@@ -95,7 +95,7 @@ class RowView(Sequence[Row]):
         # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
         fetch = partial(source.numbered, *chunking)
         together = (source.align or 1) > 1
-        return Recent(source.row, fetch, chunking.size, source.context, _may_keep, eager=together).row
+        return Recent(source.row, fetch, chunking.size, source.context, is_traced, eager=together).row
 
     @property
     def element_spec(self) -> Any:
@@ -136,33 +136,24 @@ class RowView(Sequence[Row]):
         if len(order) and not source.traced and source.align in (None, 1):
             yield [source.row(order[0])]  # alone, so that it comes at once
             order = order.slice(slice(1, None))
-        for block in self._blocks(order):
-            yield from block.groups()
+        for groups in self._chunks(order):
+            yield from groups
 
     def _at_once(self) -> "list[Row] | None":
         """The rows, where the source has no more than are made at a time anyway."""
         positions, length = self._order.positions, len(self._source)
-        few = 0 < length <= _kernels.EXPLODE_TINY_ROWS and length <= self._chunking.step
-        if not few or not isinstance(positions, range):
+        if not isinstance(positions, range) or not 0 < length <= self._chunking.step:
             return None
         rows = self._source.at_once()
         return None if rows is None else [rows[position] for position in positions]
 
-    def _blocks(self, order: Order) -> "Iterator[Block | LoneRow]":
+    def _chunks(self, order: Order) -> "Iterator[Iterable[Sequence[Row]]]":
         source, (size, step) = self._source, self._chunking
         if source.traced:
-            size = max(1, len(order))
+            size = len(order)
         elif len(order) < _kernels.EXPLODE_ROWS and source.align in (None, 1):
             size = 1
-
-        def read(piece: Order) -> Reading:
-            return source.read(piece, 1 if len(piece) == 1 else size)
-
-        def load(reading: Reading) -> "Block | LoneRow":
-            return source.block(reading, step)
-
-        plan = order.chunks(size, source.align or 1)
-        return source.stream(plan, read, load, self._options.depth if len(order) > size else 0)
+        return source.stream(order, size, partial(source.groups, step=step), self._options.depth)
 
     def stack(self) -> Any:
         """Return the rows as one array of shape `(len(rows), *row.shape)`, or as a pytree of such arrays.
@@ -213,7 +204,7 @@ class RowView(Sequence[Row]):
         return source.unflatten([OrderedLeaf(leaf, self._order) for leaf in source.leaves])
 
     def __reduce__(self) -> Any:
-        return RowView, (self._tree, self._order, self._options)
+        return RowView, (self._tree, self._order, self._options, self._shapes)
 
     def tree_flatten(self) -> "tuple[tuple[Any], tuple[Order, Options, tuple[Any, ...]]]":
         """For JAX: the arrays are the source's, all else is static."""
@@ -257,10 +248,6 @@ def _on_host(index: Any) -> Any:
     if isinstance(index, np.ndarray) and jnp.issubdtype(index.dtype, jnp.integer) and index.dtype.itemsize == 1:
         return index.astype(np.int32)
     return index
-
-
-def _may_keep(row: Any) -> bool:
-    return not is_traced(row)
 
 
 @overload
@@ -314,7 +301,8 @@ def iter(
       chunk_size: how many rows to make together, at least 1. By default as many as fit a small budget of bytes.
       prefetch: how many chunks to make ahead of the one being consumed, at least 0: one by default, and 0 for none.
         A paused iterator holds at most `prefetch + 2` chunks.
-      device: a `jax.Device` or a `jax.sharding.Sharding` for the rows. By default where JAX would put them.
+      device: a `jax.Device`, or a `jax.sharding.Sharding` on one, for the rows. By default where JAX would put them, as
+        always under a transformation.
 
     Returns:
       A `RowView` of `n` rows; for a `RowView`, the same one, or with options the same rows under these options.

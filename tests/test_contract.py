@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import strategies as draw_from
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import OPTIONS, assert_same_row, assert_same_rows, bits, host, model, portrait, x64
 
 import lazyrows
-from tests import strategies as draw_from
-from tests.strategies import OPTIONS, assert_same_row, assert_same_rows, bits, host, model, portrait, x64
 
 some, few = settings(max_examples=30), settings(max_examples=12)
 

@@ -129,3 +129,16 @@ def test_rows_are_where_devices_compute_and_other_memory_is_refused_by_name(kind
             lazyrows.iter({"a": x})
         with pytest.raises(ValueError, match=f"memory that its devices compute in.*{kind}"):
             lazyrows.iter(np.asarray(source()) if host else source(), device=in_memory(kind))
+
+
+def test_a_device_option_of_several_devices_is_refused():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("a",))
+    with pytest.raises(ValueError, match="one device"):
+        lazyrows.iter(source(), device=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+
+
+def test_an_array_on_several_devices_is_refused_with_what_to_do():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("a",))
+    spread = jax.device_put(jnp.arange(8), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("a")))
+    with pytest.raises(ValueError, match=r"at \['x'\]: it is on several devices.*device_put it on one"):
+        lazyrows.iter({"x": spread})

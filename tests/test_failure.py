@@ -1,6 +1,7 @@
 """What goes wrong stays where it went wrong: deletion, donation, abandoned iterators, threads, interpreter exit."""
 
 import gc
+import pickle
 import subprocess
 import sys
 import weakref
@@ -223,3 +224,35 @@ cycle.append(cycle)
 def test_the_interpreter_exits_at_once_with_iterators_paused():
     run = subprocess.run([sys.executable, "-W", "error", "-c", PAUSED], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+ENTERED_TWICE = """
+import threading
+import jax.numpy as jnp
+import lazyrows
+
+iterator = iter(lazyrows.iter(jnp.arange(3000.0)))
+
+def take():
+    try:
+        list(iterator)
+    except ValueError as error:
+        assert "already executing" in str(error)
+
+threads = [threading.Thread(target=take) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_an_iterator_that_threads_share_against_the_rules_does_not_crash():
+    subprocess.run([sys.executable, "-W", "error", "-c", ENTERED_TWICE], check=True, timeout=120)
+
+
+def test_a_view_of_other_arrays_than_it_was_made_of_is_refused_also_after_pickling():
+    view = jax.tree.map(lambda array: array[:3], lazyrows.iter(jnp.arange(100)))
+    for rebuilt in (view, pickle.loads(pickle.dumps(view))):
+        with pytest.raises(ValueError, match="others in their place"):
+            rebuilt[50]

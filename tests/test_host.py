@@ -203,6 +203,55 @@ def test_a_read_that_fails_comes_after_the_rows_before_it_and_can_be_tried_again
     assert wait_for_readers()
 
 
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_failed_read_keeps_no_block_alive(prefetch):
+    def fails(start, stop):
+        if stop > 500:
+            raise Broken
+
+    rows = lazyrows.iter(Recorder(fails=fails), prefetch=prefetch)
+    list(rows[:400])  # the kept device scalars
+    gc.collect()
+    before = sum(array.nbytes for array in jax.live_arrays())
+    gc.disable()
+    try:
+        with pytest.raises(Broken):
+            list(rows)
+        assert wait_for_readers()
+        assert sum(array.nbytes for array in jax.live_arrays()) <= before
+    finally:
+        gc.enable()
+
+
+def test_an_iterator_that_failed_has_nothing_left():
+    def fails(start, stop):
+        if stop > 500:
+            raise Broken
+
+    iterator = iter(lazyrows.iter(Recorder(fails=fails)))
+    with pytest.raises(Broken):
+        list(iterator)
+    assert iterator.__length_hint__() == 0
+
+
+def test_rows_kept_of_a_memmap_follow_the_config_they_are_asked_under(tmp_path):
+    np.save(tmp_path / "x.npy", ROWS.astype(np.float64))
+    rows = lazyrows.iter(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+    with enable_x64(True):
+        assert {rows[i].dtype for i in (20, 21, 22)} == {np.dtype("float64")}
+    assert rows[23].dtype == rows.element_spec.dtype == np.dtype("float32")
+    with jax.default_device(jax.devices()[5]):
+        assert rows[24].devices() == {jax.devices()[5]}
+
+
+def test_of_a_shard_only_the_chunks_wanted_are_read():
+    source = Recorder(chunks=10)
+    source.shards = (500, 3)
+    lazyrows.iter(source, chunk_size=20)[300]
+    assert source.reads == [(300, 320)]
+
+
 def test_after_an_error_an_iterator_is_exhausted():
     def fails(start, stop):
         raise Broken

@@ -66,7 +66,7 @@ def test_blocks_are_the_stored_chunks(library, tmp_path):
 
 def pieces(rows):
     """How many rows each block of a pass has."""
-    return [len(block) for block in rows._blocks(rows._order)]
+    return [sum(map(len, groups)) for groups in rows._chunks(rows._order)]
 
 
 def test_the_spec_is_known_before_anything_is_read(library, tmp_path):

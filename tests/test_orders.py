@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+import strategies as rows
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrows._orders import Order
-from tests import strategies as rows
 
 SIZES = st.integers(0, 40)
 

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import strategies as draw_from
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
+from strategies import OPTIONS, assert_same_row, model, portrait
 
 import lazyrows
-from tests import strategies as draw_from
-from tests.strategies import OPTIONS, assert_same_row, model, portrait
 
 LENGTHS = st.sampled_from((1, 9, 40, 300))
 # few, because each combination is compiled

@@ -16,11 +16,10 @@ from lazyrows._sources._device import DeviceLeaf
 from lazyrows._sources._host import HostLeaf, dtype_of
 from lazyrows._sources._protocols import Placement, foreign_memory
 from lazyrows._sources._traced import TracedLeaf, is_traced, locate
-from lazyrows._sources._trees import Block, LoneRow, OrderedLeaf, Reading, Source
+from lazyrows._sources._trees import Block, OrderedLeaf, Reading, Source
 
 __all__ = [
     "Block",
-    "LoneRow",
     "OrderedLeaf",
     "Placement",
     "Reading",

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import jax
+from numpy.typing import NDArray
 
 from lazyrows import _kernels
 from lazyrows._orders import Order
@@ -39,15 +40,15 @@ class DeviceLeaf:
     def whole(self) -> "jax.Array | None":
         return self.array if self.placement is None else None
 
-    def read(self, order: Order, size: int) -> Order:
-        return order
+    def read(self, order: Order, size: int) -> NDArray[Any]:
+        return order.indices(size, len(self))
 
-    def load(self, data: Order, size: int) -> jax.Array:
-        block = _kernels.gather(self.array, data.indices(size, len(self)))
+    def load(self, data: NDArray[Any]) -> jax.Array:
+        block = _kernels.gather(self.array, data)
         return block if self.placement is None else jax.device_put(block, block_placement(self.placement))
 
-    def lone(self, data: Order) -> jax.Array:
-        return self.row(data[0])
+    def lone(self, data: NDArray[Any]) -> jax.Array:
+        return self.row(int(data[0]))
 
     def context(self) -> Hashable:
         # an uncommitted array's rows go where the default device is when they are made

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lazyrows._orders import Order
 from lazyrows._sources._protocols import Placement, block_placement, row_bytes, row_spec
 
-_KEPT = "kept"
+_config: Any = jax.config
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class HostLeaf:
         else:
             for window, places, chosen in order.reads(size, self.align):
                 rows[places] = self._read(window)[chosen]
-        rows[len(order) :] = np.zeros((), self.dtype)
+        rows[len(order) :] = 0
         return rows
 
     def _read(self, window: slice) -> NDArray[Any]:
@@ -68,7 +68,7 @@ class HostLeaf:
             )
         return part
 
-    def load(self, data: NDArray[Any], size: int) -> jax.Array:
+    def load(self, data: NDArray[Any]) -> jax.Array:
         return jax.device_put(data, block_placement(self.placement))
 
     def lone(self, data: NDArray[Any]) -> jax.Array:
@@ -81,7 +81,7 @@ class HostLeaf:
 
     def context(self) -> Hashable:
         # an array in memory is as cheap to read again as a kept block, and shows what was written to it since
-        return _KEPT if self.stored else None
+        return (_config.jax_enable_x64, _config.jax_default_device) if self.stored else None
 
 
 def dtype_of(array: Any) -> np.dtype[Any]:
@@ -92,6 +92,6 @@ def dtype_of(array: Any) -> np.dtype[Any]:
 def _stored_together(array: Any) -> int:
     """How many rows share a storage chunk: of HDF5, Zarr (a shard, if it has them), Dask, or TensorStore."""
     layout = getattr(getattr(array, "chunk_layout", None), "read_chunk", None)
-    shape = getattr(array, "shards", None) or getattr(array, "chunks", None) or getattr(layout, "shape", None)
+    shape = getattr(array, "chunks", None) or getattr(layout, "shape", None)
     rows = shape[0] if shape else 1
     return max(1, int(rows[0] if isinstance(rows, tuple) else rows or 1))

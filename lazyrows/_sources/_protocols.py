@@ -48,8 +48,8 @@ class Leaf(Protocol):
         """What `load` needs of the rows of `order`; the only method that a thread may call, and calls no JAX."""
         ...
 
-    def load(self, data: Any, size: int) -> jax.Array:
-        """The rows read, along the leading axis, padded to `size` of them."""
+    def load(self, data: Any) -> jax.Array:
+        """The rows read, along the leading axis, padding included."""
         ...
 
     def lone(self, data: Any) -> jax.Array:

@@ -36,7 +36,7 @@ class TracedLeaf:
     def read(self, order: Order, size: int) -> Order:
         return order
 
-    def load(self, data: Order, size: int) -> jax.Array:
+    def load(self, data: Order) -> jax.Array:
         return self.array[data.as_index()]
 
     def lone(self, data: Order) -> jax.Array:

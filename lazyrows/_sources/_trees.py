@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -31,13 +32,10 @@ class Block:
     def __init__(self, treedef: Any, arrays: "list[jax.Array]", length: int, step: int) -> None:
         # of a tracer, or of an array that a trace has met; one split makes all rows
         traced = any(isinstance(array, Tracer) for array in arrays)
-        self._treedef, self._size, self._length = treedef, arrays[0].shape[0], length
+        self._treedef, self._length = treedef, length
         self._explode = [_unstack(array, length) if traced else _kernels.exploder(array, step) for array in arrays]
-        self.step = max(1, length) if traced else step
+        self.step = length if traced else step
         """How many rows `rows` gives at a time."""
-
-    def __len__(self) -> int:
-        return self._length
 
     def groups(self) -> Iterator[list[Any]]:
         """All rows, those that are made at a time together."""
@@ -48,12 +46,7 @@ class Block:
 
     def rows(self, start: int) -> list[Any]:
         """The rows from `start`, a multiple of `step`, up to the next multiple or the end."""
-        if start + self.step <= self._length:
-            return _rows(self._treedef, [explode(start) for explode in self._explode])
-        # as a dynamic slice does, the last explode of a block reaches back so as to have its full count
-        first = min(start, self._size - self.step)
-        leaves = [explode(first)[start - first : self._length - first] for explode in self._explode]
-        return _rows(self._treedef, leaves)
+        return _rows(self._treedef, [explode(start)[: self._length - start] for explode in self._explode])
 
 
 def _rows(treedef: Any, leaves: "list[list[jax.Array]]") -> list[Any]:
@@ -62,20 +55,6 @@ def _rows(treedef: Any, leaves: "list[list[jax.Array]]") -> list[Any]:
 
 def _unstack(array: jax.Array, length: int) -> Callable[[int], list[jax.Array]]:
     return lambda start: list(jnp.unstack(array))[:length]
-
-
-class LoneRow:
-    """A block of one row, which needs no exploding."""
-
-    def __init__(self, row: Any) -> None:
-        self._row = row
-
-    def __len__(self) -> int:
-        return 1
-
-    def groups(self) -> Iterator[list[Any]]:
-        """The row."""
-        yield [self._row]
 
 
 class Source:
@@ -120,18 +99,20 @@ class Source:
 
     def arrays(self, reading: Reading) -> "list[jax.Array]":
         """The leaves of what was read, rows along the leading axis, padding included."""
-        return [leaf.load(data, reading.size) for leaf, data in zip(self.leaves, reading.leaves)]
+        return [leaf.load(data) for leaf, data in zip(self.leaves, reading.leaves)]
 
-    def block(self, reading: Reading, step: int) -> "Block | LoneRow":
-        """What was read as a block of rows, to be made `step` at a time."""
+    def groups(self, reading: Reading, step: int) -> "Iterable[list[Any]]":
+        """The rows read, in the groups of up to `step` that are made together."""
         if reading.size == 1:
-            return LoneRow(self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)]))
-        return Block(self._treedef, self.arrays(reading), reading.length, step)
+            return [[self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)])]]
+        return self._block(reading, step).groups()
 
     def numbered(self, size: int, step: int, number: int) -> Block:
         """Block `number` of all rows, cut into blocks of `size`."""
-        piece = Order(range(number * size, min((number + 1) * size, len(self))))
-        return Block(self._treedef, self.arrays(self.read(piece, size)), len(piece), step)
+        return self._block(self.read(Order(range(len(self))[number * size : (number + 1) * size]), size), step)
+
+    def _block(self, reading: Reading, step: int) -> Block:
+        return Block(self._treedef, self.arrays(reading), reading.length, step)
 
     def at_once(self) -> "list[Any] | None":
         """All rows, by one program for each leaf and no gather; None where there is more to do."""
@@ -143,13 +124,11 @@ class Source:
             leaves.append(_kernels.exploder(leaf.whole, self._length)(0))
         return _rows(self._treedef, leaves)
 
-    def stream(
-        self, plan: Iterable[Order], read: Callable[[Order], Reading], load: Callable[[Reading], Chunk], depth: int
-    ) -> Iterator[Chunk]:
-        """Read and load piece by piece, up to `depth` ahead; in a thread where there is something to read."""
-        if self.align:
-            return prefetch(plan, load, depth, read)
-        return prefetch(plan, lambda piece: load(read(piece)), depth)
+    def stream(self, order: Order, size: int, load: Callable[[Reading], Chunk], depth: int) -> Iterator[Chunk]:
+        """Read and load the rows of `order`, `size` at a time and up to `depth` such chunks ahead."""
+        plan = order.chunks(size, self.align or 1)
+        depth = depth if len(order) > size else 0
+        return prefetch(plan, partial(self.read, size=size), load, depth, threaded=bool(self.align))
 
     def context(self) -> Hashable:
         """What, besides the position, decides a row: rows kept are good while this stays the same; None if none are."""
@@ -191,8 +170,8 @@ class OrderedLeaf:
     def read(self, order: Order, size: int) -> Any:
         return self.leaf.read(self.order.then(order), size)
 
-    def load(self, data: Any, size: int) -> jax.Array:
-        return self.leaf.load(data, size)
+    def load(self, data: Any) -> jax.Array:
+        return self.leaf.load(data)
 
     def lone(self, data: Any) -> jax.Array:
         return self.leaf.lone(data)
