@@ -43,6 +43,9 @@ READ_BYTES = 2**20
 _INT32_MAX = 2**31 - 1
 _UNGUARDED = (None, "allow")
 _config: Any = jax.config
+# public under both names: jax.enable_x64 came with JAX 0.8, and jax.experimental.enable_x64 has gone since
+_has_enable_x64: Any = jax if hasattr(jax, "enable_x64") else experimental
+_enable_x64: Callable[[bool], AbstractContextManager[None]] = _has_enable_x64.enable_x64
 _64_BIT_TYPES = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
 
@@ -188,7 +191,7 @@ def _device_scalars(device: Any) -> "_DeviceScalars":
 class _DeviceScalars(dict[int, jax.Array]):
     """int32 scalars on a device, made once and kept: a transfer would cost more than the call it is for.
 
-    They number as many as there are starts in a chunk, and are uncommitted and of weak type, as Python's integers are,
+    They are the starts in a chunk and the first few positions; uncommitted and of weak type, as Python's integers are,
     so that a program is compiled once for both.
     """
 
@@ -201,9 +204,3 @@ class _DeviceScalars(dict[int, jax.Array]):
         with here, jax.ensure_compile_time_eval(), jax.transfer_guard("allow"), _enable_x64(False):
             made = jnp.asarray(value)
         return self.setdefault(value, made)
-
-
-def _enable_x64(value: bool) -> AbstractContextManager[None]:
-    # public under both names: jax.enable_x64 came with JAX 0.8, and jax.experimental.enable_x64 has gone since
-    found: Any = jax if hasattr(jax, "enable_x64") else experimental
-    return found.enable_x64(value)

@@ -1,4 +1,4 @@
-"""The options of a view: checked here, and given their defaults here and in `_kernels`."""
+"""The options of a view: checked and given their defaults here, but for the size of a chunk, which `_kernels` knows."""
 
 import operator
 from dataclasses import dataclass, fields, replace

@@ -71,7 +71,7 @@ class RowView(Sequence[Row]):
 
     @cached_property
     def _source(self) -> Source:
-        # set by `iter`, and made here for a view that a transformation has rebuilt
+        # set by `iter`, and made here for a view rebuilt by a transformation or pickling, or given other options
         return self._source_at(self._options.device, traced=False)
 
     def _source_at(self, placement: Placement, traced: bool) -> Source:
@@ -94,8 +94,7 @@ class RowView(Sequence[Row]):
             return source.row
         # bound to the source, not to the view: a cycle would keep chunks alive until the garbage collector comes
         fetch = partial(source.numbered, *chunking)
-        together = (source.align or 1) > 1
-        return Recent(source.row, fetch, chunking.size, source.context, is_traced, eager=together).row
+        return Recent(source.row, fetch, chunking.size, source.context, is_traced, eager=source.together).row
 
     @property
     def element_spec(self) -> Any:
@@ -133,7 +132,7 @@ class RowView(Sequence[Row]):
             yield at_once
             return
         source, order = self._source, self._order
-        if len(order) and not source.traced and source.align in (None, 1):
+        if len(order) and not source.traced and not source.together:
             yield [source.row(order[0])]  # alone, so that it comes at once
             order = order.slice(slice(1, None))
         for groups in self._chunks(order):
@@ -142,7 +141,9 @@ class RowView(Sequence[Row]):
     def _at_once(self) -> "list[Row] | None":
         """The rows, where the source has no more than are made at a time anyway."""
         positions, length = self._order.positions, len(self._source)
-        if not isinstance(positions, range) or not 0 < length <= self._chunking.step:
+        if not 0 < length <= _kernels.EXPLODE_TINY_ROWS:  # the most that step can be, found without the chunking
+            return None
+        if not isinstance(positions, range) or length > self._chunking.step:
             return None
         rows = self._source.at_once()
         return None if rows is None else [rows[position] for position in positions]
@@ -151,14 +152,14 @@ class RowView(Sequence[Row]):
         source, (size, step) = self._source, self._chunking
         if source.traced:
             size = len(order)
-        elif len(order) < _kernels.EXPLODE_ROWS and source.align in (None, 1):
+        elif len(order) < _kernels.EXPLODE_ROWS and not source.together:
             size = 1
         return source.stream(order, size, partial(source.groups, step=step), self._options.depth)
 
     def stack(self) -> Any:
         """Return the rows as one array of shape `(len(rows), *row.shape)`, or as a pytree of such arrays.
 
-        One gather, equal to `jnp.stack(list(rows))`; always a new array, never the source itself.
+        One gather, or one read and transfer; equal to `jnp.stack(list(rows))`, and always a new array.
         """
         source = self._source
         return source.unflatten(source.arrays(source.read(self._order, len(self))))

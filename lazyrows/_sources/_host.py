@@ -90,7 +90,7 @@ def dtype_of(array: Any) -> np.dtype[Any]:
 
 
 def _stored_together(array: Any) -> int:
-    """How many rows share a storage chunk: of HDF5, Zarr (a shard, if it has them), Dask, or TensorStore."""
+    """How many rows share a storage chunk: of HDF5, Zarr, Dask, or TensorStore."""
     layout = getattr(getattr(array, "chunk_layout", None), "read_chunk", None)
     shape = getattr(array, "chunks", None) or getattr(layout, "shape", None)
     rows = shape[0] if shape else 1

@@ -75,6 +75,8 @@ class Source:
         for leaf in leaves:
             if leaf.align:
                 self.align = max(self.align or 1, leaf.align)
+        self.together = self.align is not None and self.align > 1
+        """Whether a row costs as much as all that are stored with it."""
 
     def __len__(self) -> int:
         return self._length
