@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import experimental, lax
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from numpy.typing import NDArray
 
 # Rows made by one explode. XLA:CPU runs a program inline up to 8 thunks, or where all its buffers are within 512
@@ -35,10 +36,19 @@ TINY_BYTES = 512
 CHUNK_ROWS = 256
 CHUNK_BYTES = 2**18
 
-# Bytes read together from the host by default. µs per 4 KiB row of a memmap in the page cache, read, put on the device
-# and exploded, in blocks of 64 KiB / 256 KiB / 1 MiB / 4 MiB: JAX 0.10.2 51 / 34 / 24 / 25, 0.12 38 / 23 / 16 / 14, on
-# a loaded machine; device_put of each row alone 358 and 300. To repeat: `python -m lazyrows FILE.npy`.
-READ_BYTES = 2**20
+# Rows and bytes read together from the host by default. µs per row of whole passes over a memmap in the page cache
+# (device_put of each 4 KiB row alone: JAX 0.6.2 46-51, 0.12 34-37), in blocks of
+#   64 / 128 / 256 / 512 / 1024 rows of 4 KiB    0.6.2: 6.0 / 4.2 / 3.8 / 3.2 / 2.7   0.12: 6.5 / 4.8 / 4.0 / 3.2 / 2.8
+#   128 / 256 / 512 / 1024 / 4096 rows of 16 B          4.0 / 3.2 / 2.9 / 2.5 / 2.5         3.9 / 3.1 / 2.7 / 2.4 / 2.1
+#   8 / 16 / 32 / 64 rows of 64 KiB                     41 / 33 / 23 / 19                   49 / 34 / 22 / 18
+# To repeat: `lazyrows.iter(..., chunk_size=...)` in `python -m lazyrows FILE.npy`. GPU and TPU: not measured.
+READ_ROWS = 128
+READ_BYTES = 2**19
+# The same in a long pass, of this many reads at least. The first read is waited for, and so is the use of the last: a
+# pass over a slow source takes at most an eighth more than the slower of the two.
+LONG_READ_ROWS = 1024
+LONG_READ_BYTES = 2**22
+LONG_READS = 8
 
 _INT32_MAX = 2**31 - 1
 _UNGUARDED = (None, "allow")
@@ -64,7 +74,7 @@ def _row(x: jax.Array, index: jax.Array) -> jax.Array:
 
 
 @lru_cache
-def _explode(count: int) -> Callable[[jax.Array, jax.Array], list[jax.Array]]:
+def _explode(count: int, sharding: "Sharding | None") -> Callable[[jax.Array, jax.Array], list[jax.Array]]:
     # The barrier hides that places differ by constants, so that XLA compiles one kernel for all rows. ms to compile,
     # without it and with it: 16 of int32[], JAX 0.6.2 120 / 141, 0.10.2 251 / 265, 0.12 296 / 82;
     # 8 of float32[64,64], 88 / 134, 653 / 506, 512 / 114. Runs are as fast.
@@ -72,7 +82,7 @@ def _explode(count: int) -> Callable[[jax.Array, jax.Array], list[jax.Array]]:
         places = lax.optimization_barrier([start + k for k in range(count)])
         return [lax.dynamic_index_in_dim(block, place, keepdims=False) for place in places]
 
-    return jax.jit(explode)
+    return jax.jit(explode, out_shardings=None if sharding is None else [sharding] * count)
 
 
 @jax.jit
@@ -99,7 +109,17 @@ def chunking(wanted: "int | None", length: int, row_bytes: int, align: "int | No
     """
     row_bytes = max(1, row_bytes)
     rows = wanted or (_rows_to_read(row_bytes, align) if align else _rows_to_gather(row_bytes))
-    size = min(rows, _covering(length))
+    return _exploded(min(rows, _covering(length)), row_bytes)
+
+
+def lengthened(chunking: Chunking, length: int, row_bytes: int) -> Chunking:
+    """How to chunk a pass over `length` rows that are read: as otherwise, but several such chunks at a time if long."""
+    size, row_bytes = chunking.size, max(1, row_bytes)
+    times = min(LONG_READ_ROWS // size, LONG_READ_BYTES // (size * row_bytes))
+    return _exploded(times * size, row_bytes) if times > 1 and length >= LONG_READS * times * size else chunking
+
+
+def _exploded(size: int, row_bytes: int) -> Chunking:
     tiny = size * row_bytes <= TINY_BYTES
     return Chunking(size, min(size, EXPLODE_TINY_ROWS if tiny else EXPLODE_ROWS))
 
@@ -113,7 +133,7 @@ def _covering(length: int) -> int:
 
 
 def _rows_to_read(row_bytes: int, align: int) -> int:
-    rows = min(CHUNK_ROWS, READ_BYTES // row_bytes)
+    rows = min(READ_ROWS, READ_BYTES // row_bytes)
     return max(1, align, rows // align * align)
 
 
@@ -136,15 +156,15 @@ def indexer(x: jax.Array) -> "Callable[[int | jax.Array], jax.Array]":
     call = _caller(_row, x)
     if not _is_narrow(x):
         return call
-    kept = _device_scalars(*x.devices())
+    kept = _device_scalars(_whereabouts(x.sharding)[0])
     return lambda index: call(kept[index] if type(index) is int and index < EXPLODE_TINY_ROWS else index)
 
 
 def exploder(block: jax.Array, count: int) -> Callable[[int], list[jax.Array]]:
     """What makes rows `start` to `start + count` of `block`, each an array of its own, given `start`."""
-    program = _explode(count)
+    where, sharding = _whereabouts(block.sharding)
+    program, starts = _explode(count, sharding), _device_scalars(where)
     call = partial(program, block) if _is_narrow(block) else _caller(program, block)
-    starts = _device_scalars(*block.devices())
     return lambda start: call(starts[start])
 
 
@@ -184,23 +204,41 @@ def _caller(program: Callable[..., Any], x: jax.Array) -> Callable[[Any], Any]:
 
 
 @lru_cache
-def _device_scalars(device: Any) -> "_DeviceScalars":
-    return _DeviceScalars(device)
+def _whereabouts(sharding: Sharding) -> "tuple[Any, Sharding | None]":
+    """Where scalars for a program over an array go, and what its rows have, where it is not for XLA to say."""
+    if not isinstance(sharding, NamedSharding) or len(sharding.device_set) == 1:
+        (device,) = sharding.device_set
+        return device, None
+    return NamedSharding(sharding.mesh, PartitionSpec()), row_sharding(sharding)
+
+
+def row_sharding(sharding: NamedSharding) -> NamedSharding:
+    """The sharding of an array without its leading axis."""
+    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]), memory_kind=sharding.memory_kind)
+
+
+@lru_cache
+def _device_scalars(where: Any) -> "_DeviceScalars":
+    return _DeviceScalars(where)
 
 
 class _DeviceScalars(dict[int, jax.Array]):
-    """int32 scalars on a device, made once and kept: a transfer would cost more than the call it is for.
+    """int32 scalars on a device or mesh, made once and kept: a transfer would cost more than the call it is for.
 
-    They are the starts in a chunk and the first few positions; uncommitted and of weak type, as Python's integers are,
-    so that a program is compiled once for both.
+    They are the starts in a chunk and the first few positions. On a device they are uncommitted and of weak type, as
+    Python's integers are, so that a program is compiled once for both.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, where: Any) -> None:
         super().__init__()
-        self._device = device
+        self._where = where
 
     def __missing__(self, value: int) -> jax.Array:
-        here = jax.default_device(self._device)
-        with here, jax.ensure_compile_time_eval(), jax.transfer_guard("allow"), _enable_x64(False):
-            made = jnp.asarray(value)
-        return self.setdefault(value, made)
+        with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"), _enable_x64(False):
+            return self.setdefault(value, self._make(value))
+
+    def _make(self, value: int) -> jax.Array:
+        if isinstance(self._where, Sharding):
+            return jax.make_array_from_callback((), self._where, lambda _: np.asarray(value, np.int32))
+        with jax.default_device(self._where):
+            return jnp.asarray(value)

@@ -1,14 +1,16 @@
 """The options of a view: checked and given their defaults here, but for the size of a chunk, which `_kernels` knows."""
 
+import io
 import operator
+import pickle
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import Mesh, Sharding
 
-from lazyrows._sources import Placement, foreign_memory
+from lazyrows._sources import Placement, foreign_memory, has_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Options:
         object.__setattr__(self, "prefetch", _count("prefetch", self.prefetch, least=0))
         if not isinstance(self.device, jax.Device | Sharding | None):
             raise TypeError(f"device must be a jax.Device or a jax.sharding.Sharding, not {self.device!r}")
-        if isinstance(self.device, Sharding) and len(self.device.device_set) > 1:
-            raise ValueError(f"device must be one device, or a sharding on one, not {self.device!r}")
+        if isinstance(self.device, Sharding) and not has_block(self.device):
+            raise ValueError(f"device must be one device, or a NamedSharding over several, not {self.device!r}")
         if isinstance(self.device, Sharding) and foreign_memory(self.device):
             raise ValueError(f"device must be of the memory that its devices compute in, not {self.device!r}")
 
@@ -38,10 +40,9 @@ class Options:
         return self
 
     def __reduce__(self) -> Any:
-        # a jax.Device cannot be pickled; it has a name that can
-        device: Any = self.device
-        named = (device.platform, device.id) if isinstance(device, jax.Device) else device
-        return _restored, (self.chunk_size, self.prefetch, named)
+        device = io.BytesIO()
+        _Pickler(device).dump(self.device)
+        return _restored, (self.chunk_size, self.prefetch, device.getvalue())
 
     @property
     def depth(self) -> int:
@@ -63,11 +64,28 @@ def _count(name: str, value: Any, least: int) -> "int | None":
     return count
 
 
-def _restored(chunk_size: "int | None", prefetch: "int | None", device: Any) -> Options:
-    if isinstance(device, tuple):
-        platform, number = device
-        (device,) = [found for found in jax.devices(platform) if found.id == number]
-    return Options(chunk_size, prefetch, device)
+class _Pickler(pickle.Pickler):
+    """For shardings too: a `jax.Device` cannot be pickled, but has a name that can; JAX 0.6 drops a mesh's axis types."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, jax.Device):
+            return _named_device, (value.platform, value.id)
+        if isinstance(value, Mesh):
+            return _mesh, (value.devices, value.axis_names, value.axis_types)
+        return NotImplemented
+
+
+def _named_device(platform: str, number: int) -> Any:
+    (device,) = [found for found in jax.devices(platform) if found.id == number]
+    return device
+
+
+def _mesh(devices: Any, names: Any, types: Any) -> Mesh:
+    return Mesh(devices, names, axis_types=types)
+
+
+def _restored(chunk_size: "int | None", prefetch: "int | None", device: bytes) -> Options:
+    return Options(chunk_size, prefetch, pickle.loads(device))
 
 
 DEFAULT = Options()

@@ -124,6 +124,12 @@ class Order:
             return span
         return slice(span.start, span.stop if span.stop >= 0 else None, span.step) if span else slice(0, 0)
 
+    def span(self) -> "tuple[int, int]":
+        """The first and the last source position of these rows, of which there is one at least."""
+        span = self.positions
+        ends = (span[0], span[-1]) if isinstance(span, range) else (int(span.min()), int(span.max()))
+        return min(ends), max(ends)
+
     def window(self) -> "int | None":
         """The first position, where the rows are neighbours in ascending order."""
         span = self.positions

@@ -4,6 +4,7 @@ Nothing is fetched before the first row is asked for, nor further ahead than was
 """
 
 import operator
+import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -35,9 +36,11 @@ def prefetch(
     read_ahead: SimpleQueue[_Outcome] = SimpleQueue()
     loaded: deque[_Outcome] = deque()
     threaded = threaded and depth > 0 and _starts(_serve, read, todo, read_ahead)
-    begun = 0
+    begun, process = 0, os.getpid()
 
     def turn() -> Chunk:
+        if threaded and os.getpid() != process:
+            raise RuntimeError("a fork has left this iterator's reader behind: iterate over the view again")
         while len(loaded) < begun and not (loaded and read_ahead.empty()):
             loaded.append(_outcome(lambda: load(_value(read_ahead.get()))))
         return _value(loaded.popleft())

@@ -74,6 +74,13 @@ class RowView(Sequence[Row]):
         # set by `iter`, and made here for a view rebuilt by a transformation or pickling, or given other options
         return self._source_at(self._options.device, traced=False)
 
+    def __with_options__(self, options: Options) -> "RowView[Row]":
+        view: RowView[Row] = RowView(self._tree, self._order, self._options.updated(options), self._shapes)
+        view.__dict__["_source"] = view._source_at(
+            view._options.device, traced=False
+        )  # at once: rows may not fit there
+        return view
+
     def _source_at(self, placement: Placement, traced: bool) -> Source:
         if self._shapes not in (None, _shapes(self._tree)):
             raise ValueError(
@@ -132,7 +139,8 @@ class RowView(Sequence[Row]):
             yield at_once
             return
         source, order = self._source, self._order
-        if len(order) and not source.traced and not source.together:
+        few = len(order) < _kernels.EXPLODE_ROWS
+        if len(order) and not (source.traced or source.together or (source.align and few)):
             yield [source.row(order[0])]  # alone, so that it comes at once
             order = order.slice(slice(1, None))
         for groups in self._chunks(order):
@@ -149,12 +157,15 @@ class RowView(Sequence[Row]):
         return None if rows is None else [rows[position] for position in positions]
 
     def _chunks(self, order: Order) -> "Iterator[Iterable[Sequence[Row]]]":
-        source, (size, step) = self._source, self._chunking
+        source, options, chunking = self._source, self._options, self._chunking
+        if source.align and not options.chunk_size:
+            chunking = _kernels.lengthened(chunking, len(order), source.row_bytes)
+        size, step = chunking
         if source.traced:
-            size = len(order)
+            size = step = len(order)
         elif len(order) < _kernels.EXPLODE_ROWS and not source.together:
-            size = 1
-        return source.stream(order, size, partial(source.groups, step=step), self._options.depth)
+            size, step = min(size, len(order)), 1
+        return source.stream(order, size, partial(source.groups, step=step), options.depth)
 
     def stack(self) -> Any:
         """Return the rows as one array of shape `(len(rows), *row.shape)`, or as a pytree of such arrays.
@@ -316,8 +327,7 @@ def iter(
     given = chunk_size is not None or prefetch is not None or device is not None
     options = Options(chunk_size, prefetch, device) if given else DEFAULT
     if isinstance(source, RowView):
-        (tree,), (order, older, shapes) = source.tree_flatten()
-        return source if not given else RowView(tree, order, older.updated(options), shapes)
+        return source.__with_options__(options) if given else source
     rows = source_of(source, device)
     # the containers are ours, the leaves the caller's: who changes a dict that was viewed changes no view
     tree = source if isinstance(source, jax.Array) else jax.tree.map(lambda leaf: leaf, source)

@@ -1,5 +1,6 @@
 """Rows are where, and committed as, JAX would have them: by their source, the default device, or `device=`."""
 
+import pickle
 from typing import Any
 
 import jax
@@ -131,10 +132,63 @@ def test_rows_are_where_devices_compute_and_other_memory_is_refused_by_name(kind
             lazyrows.iter(np.asarray(source()) if host else source(), device=in_memory(kind))
 
 
-def test_a_device_option_of_several_devices_is_refused():
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("a",))
-    with pytest.raises(ValueError, match="one device"):
-        lazyrows.iter(source(), device=jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+class Sliced:
+    """An array that is only sliced."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __getitem__(self, window):
+        return self.array[window]
+
+
+AXIS_TYPES = [jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit]
+SPECS = [(), (None,), ("a",), (None, "b"), ("b", "a"), (("a", "b"), None)]
+MATRICES = np.arange(300 * 8 * 4, dtype=np.float32).reshape(300, 8, 4)
+
+
+def sharding(axis_type, spec):
+    mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(axis_type,) * 2)
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+
+
+@pytest.mark.parametrize("make", [np.asarray, Sliced, jnp.asarray], ids=["NumPy", "sliced", "one device"])
+@pytest.mark.parametrize("axis_type", AXIS_TYPES)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_rows_go_to_a_mesh(make, axis_type, spec):
+    wanted = sharding(axis_type, spec)
+    rows = lazyrows.iter(make(MATRICES), device=wanted)
+    assert rows.element_spec.sharding == wanted
+    made = [*rows, *rows[::-7], *rows[5:8], *(rows[i] for i in (0, 1, 2, 299))]
+    expected = [*MATRICES, *MATRICES[::-7], *MATRICES[5:8], *MATRICES[[0, 1, 2, 299]]]
+    assert {row.sharding for row in made} == {wanted}
+    assert all(row.committed and np.array_equal(row, value) for row, value in zip(made, expected, strict=True))
+    assert np.array_equal(rows[3:50].stack(), MATRICES[3:50])
+    assert rows.index(MATRICES[77]) == 77
+    assert rows.count(np.zeros((8, 4))) == 0
+
+
+def test_rows_go_to_a_mesh_under_a_transfer_guard_and_one_at_a_time():
+    rows = lazyrows.iter(MATRICES, device=sharding(AXIS_TYPES[0], ("a",)), chunk_size=1)
+    with jax.transfer_guard("disallow"):
+        assert {row.sharding for row in rows} == {rows.element_spec.sharding}
+
+
+@pytest.mark.parametrize(("spec", "shape"), [(("a",), (9, 3)), (("a",), (9,)), ((None, None), (9, 3))])
+def test_rows_that_a_sharding_does_not_fit_are_refused_by_name_at_once(spec, shape):
+    wanted = sharding(AXIS_TYPES[0], spec)
+    source = {"x": MATRICES[:9], "y": np.zeros(shape)}
+    with pytest.raises(ValueError, match=r"of shape \(9.*\) at \['y'\]"):
+        lazyrows.iter(source, device=wanted)
+    with pytest.raises(ValueError, match=r"at \['y'\]"):
+        lazyrows.iter(lazyrows.iter(source), device=wanted)
+
+
+def test_a_view_with_rows_on_a_mesh_is_pickled_by_the_names_of_its_devices():
+    rows = lazyrows.iter(MATRICES, device=sharding(AXIS_TYPES[1], ("a",)))
+    again = pickle.loads(pickle.dumps(rows))
+    assert again.element_spec == rows.element_spec
+    assert again[7].sharding == rows.element_spec.sharding
 
 
 def test_an_array_on_several_devices_is_refused_with_what_to_do():

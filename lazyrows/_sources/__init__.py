@@ -14,7 +14,7 @@ from jax.sharding import Sharding
 
 from lazyrows._sources._device import DeviceLeaf
 from lazyrows._sources._host import HostLeaf, dtype_of
-from lazyrows._sources._protocols import Placement, foreign_memory
+from lazyrows._sources._protocols import Placement, foreign_memory, has_block, misfit
 from lazyrows._sources._traced import TracedLeaf, is_traced, locate
 from lazyrows._sources._trees import Block, OrderedLeaf, Reading, Source
 
@@ -25,6 +25,7 @@ __all__ = [
     "Reading",
     "Source",
     "foreign_memory",
+    "has_block",
     "is_traced",
     "locate",
     "source_of",
@@ -60,17 +61,22 @@ def _rows_of(leaf: Any, name: str, placement: Placement, traced: bool) -> Any:
     _check(leaf, where)
     if traced:
         return TracedLeaf(jnp.asarray(leaf if isinstance(leaf, jax.Array) else np.asarray(leaf, dtype_of(leaf))))
-    if not isinstance(leaf, jax.Array):
-        return HostLeaf.of(leaf, placement)
-    obstacle = _obstacle(leaf.sharding)
+    obstacle = _obstacle(leaf, placement)
     if obstacle:
         raise ValueError(f"cannot take the rows of {_named(leaf)}{where}: {obstacle}")
+    if not isinstance(leaf, jax.Array):
+        return HostLeaf.of(leaf, placement)
     return DeviceLeaf(leaf, placement)
 
 
+def _obstacle(leaf: Any, placement: Placement) -> "str | None":
+    """What, about where an array is and where its rows go, keeps them from being taken."""
+    held = _held_back(leaf.sharding) if isinstance(leaf, jax.Array) else None
+    return held or (None if placement is None else misfit(placement, tuple(leaf.shape[1:])))
+
+
 @lru_cache
-def _obstacle(sharding: Sharding) -> "str | None":
-    """What, about where an array is, keeps its rows from being taken."""
+def _held_back(sharding: Sharding) -> "str | None":
     if len(sharding.device_set) > 1:
         return f"it is on several devices, {sharding}; jax.device_put it on one first"
     if foreign_memory(sharding):

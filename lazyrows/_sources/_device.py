@@ -47,8 +47,8 @@ class DeviceLeaf:
         block = _kernels.gather(self.array, data)
         return block if self.placement is None else jax.device_put(block, block_placement(self.placement))
 
-    def lone(self, data: NDArray[Any]) -> jax.Array:
-        return self.row(int(data[0]))
+    def lone(self, data: NDArray[Any], place: int) -> jax.Array:
+        return self.row(int(data[place]))
 
     def context(self) -> Hashable:
         # an uncommitted array's rows go where the default device is when they are made

@@ -52,8 +52,8 @@ class Leaf(Protocol):
         """The rows read, along the leading axis, padding included."""
         ...
 
-    def lone(self, data: Any) -> jax.Array:
-        """The only row read, without the leading axis."""
+    def lone(self, data: Any, place: int) -> jax.Array:
+        """One of the rows read, made alone, without the leading axis."""
         ...
 
     def row(self, position: "int | jax.Array", /) -> jax.Array:
@@ -87,8 +87,26 @@ def row_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     return math.prod(shape[1:]) * dtype.itemsize
 
 
+def has_block(sharding: Sharding) -> bool:
+    """Whether a block of rows can be placed so that each row is of this sharding."""
+    return isinstance(sharding, NamedSharding) or len(sharding.device_set) == 1
+
+
 def block_placement(placement: Placement) -> Placement:
     """Where a block goes whose rows go to `placement`: its leading axis is not split."""
     if isinstance(placement, NamedSharding):
-        return NamedSharding(placement.mesh, PartitionSpec(None, *placement.spec))
+        return NamedSharding(placement.mesh, PartitionSpec(None, *placement.spec), memory_kind=placement.memory_kind)
     return placement
+
+
+def misfit(placement: Placement, shape: tuple[int, ...]) -> "str | None":
+    """What keeps a row of this shape from being placed so."""
+    if not isinstance(placement, NamedSharding):
+        return None
+    if len(placement.spec) > len(shape):
+        return f"its rows have {len(shape)} axes, and {placement.spec} is for {len(placement.spec)}"
+    try:
+        placement.shard_shape(shape)
+    except ValueError as error:
+        return str(error)
+    return None

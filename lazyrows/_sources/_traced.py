@@ -39,8 +39,8 @@ class TracedLeaf:
     def load(self, data: Order) -> jax.Array:
         return self.array[data.as_index()]
 
-    def lone(self, data: Order) -> jax.Array:
-        return self.row(data[0])
+    def lone(self, data: Order, place: int) -> jax.Array:
+        return self.row(data[place])
 
     def row(self, position: "int | jax.Array", /) -> jax.Array:
         return self.array[position]

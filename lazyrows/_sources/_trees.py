@@ -105,9 +105,12 @@ class Source:
 
     def groups(self, reading: Reading, step: int) -> "Iterable[list[Any]]":
         """The rows read, in the groups of up to `step` that are made together."""
-        if reading.size == 1:
-            return [[self.unflatten([leaf.lone(data) for leaf, data in zip(self.leaves, reading.leaves)])]]
+        if step == 1:
+            return [[self._lone(reading, place) for place in range(reading.length)]]
         return self._block(reading, step).groups()
+
+    def _lone(self, reading: Reading, place: int) -> Any:
+        return self.unflatten([leaf.lone(data, place) for leaf, data in zip(self.leaves, reading.leaves)])
 
     def numbered(self, size: int, step: int, number: int) -> Block:
         """Block `number` of all rows, cut into blocks of `size`."""
@@ -175,8 +178,8 @@ class OrderedLeaf:
     def load(self, data: Any) -> jax.Array:
         return self.leaf.load(data)
 
-    def lone(self, data: Any) -> jax.Array:
-        return self.leaf.lone(data)
+    def lone(self, data: Any, place: int) -> jax.Array:
+        return self.leaf.lone(data, place)
 
     def row(self, position: "int | jax.Array", /) -> jax.Array:
         return self.leaf.row(locate(self.order, position))
