@@ -65,7 +65,7 @@ def _count(name: str, value: Any, least: int) -> "int | None":
 
 
 class _Pickler(pickle.Pickler):
-    """For shardings too: a `jax.Device` cannot be pickled, but has a name that can; JAX 0.6 drops a mesh's axis types."""
+    """For shardings too: a `jax.Device` has only a name that can be pickled, and JAX 0.6 drops the types of axes."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, jax.Device):
