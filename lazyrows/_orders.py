@@ -76,11 +76,11 @@ class Order:
         ends = np.flatnonzero(stored[1:] != stored[:-1])
         return start + int(ends[-1]) + 1 if ends.size else stop
 
-    def reads(self, size: int, align: int) -> "Iterator[tuple[slice, Any, Any]]":
+    def reads(self, size: int, align: int, gap: int) -> "Iterator[tuple[slice, Any, Any]]":
         """What to read for these rows: windows of up to about `size` source rows, none of them met twice.
 
         For each the window of the source, in ascending order; the places its rows have in this order; and which rows of
-        the window they are.
+        the window they are. More than `gap` rows that nobody wants, and whatever is stored with them, are left out.
         """
         start = self.window()
         if start is not None:
@@ -89,12 +89,14 @@ class Order:
         if not len(self):
             return
         positions = self.as_array()
-        numbers = (positions - positions.min() // align * align) // (-(-size // align) * align)
-        for number in np.unique(numbers):
-            places = np.flatnonzero(numbers == number)
-            chosen = positions[places]
-            first, last = int(chosen.min()), int(chosen.max())
-            yield slice(first, last + 1), places, chosen - first
+        places = np.argsort(positions, kind="stable")
+        ascending = positions[places]
+        stored = ascending // align
+        numbers = (stored - stored[0]) // -(-size // align)
+        apart = (np.diff(ascending) > gap) & (np.diff(stored) > 0)
+        for part in np.split(places, np.flatnonzero(apart | (np.diff(numbers) > 0)) + 1):
+            first, last = int(positions[part[0]]), int(positions[part[-1]])
+            yield slice(first, last + 1), part, positions[part] - first
 
     def as_array(self, dtype: Any = np.int64) -> NDArray[Any]:
         """The positions as an array."""

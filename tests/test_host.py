@@ -93,6 +93,23 @@ def test_a_slice_reads_only_what_covers_it(start, length, chunks):
     assert sorted(source.rows_read()) == list(range(start, min(start + length, 1000)))
 
 
+def test_rows_beside_others_that_store_more_together_are_read_few_at_a_time():
+    length = 4000
+    images = Recorder(np.zeros((length, 4096), np.float32), chunks=8)
+    labels = Recorder(np.zeros(length, np.int32), chunks=length)
+    assert sum(1 for _ in lazyrows.iter({"image": images, "label": labels})) == length
+    assert sorted(images.rows_read()) == list(range(length))
+    assert all(start % 8 == 0 for start, _ in images.reads)
+    assert max(stop - start for start, stop in images.reads) * 2**14 <= 2**22
+
+
+def test_what_lies_between_the_rows_of_a_shuffle_is_not_read():
+    source = Recorder(np.broadcast_to(np.float32(0), (10**6, 4096)))
+    order = np.random.default_rng(0).permutation(10**6)[:300]
+    list(lazyrows.iter(source)[order])
+    assert len(source.rows_read()) < 310
+
+
 def test_stacking_neighbours_is_one_read():
     source = Recorder(chunks=100)
     lazyrows.iter(source)[5:995].stack()

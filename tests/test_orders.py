@@ -185,6 +185,21 @@ def test_the_extremes_of_an_integer_array_are_out_of_range_and_not_wrapped(dtype
             Order(range(3)).select(np.array([0, value], dtype))
 
 
+@given(orders(), st.integers(1, 20), st.integers(1, 9), st.integers(0, 20))
+def test_reads_find_every_row_meet_nothing_twice_and_leave_out_what_is_far_between(pair, size, align, gap):
+    order, positions = pair
+    found, read = {}, []
+    for window, places, chosen in order.reads(size, align, gap):
+        rows = np.arange(window.start, window.stop)
+        assert {rows[0], rows[-1]} <= set(positions)
+        wanted = sorted(set(positions) & set(rows.tolist()))
+        assert max(np.diff(wanted), default=0) <= max(gap, 2 * align - 1)
+        found |= dict(zip(np.arange(len(positions))[places].tolist(), rows[chosen].tolist()))
+        read += rows.tolist()
+    assert found == dict(enumerate(positions))
+    assert read == sorted(set(read))
+
+
 @given(orders(), st.integers(1, 5), st.booleans())
 def test_a_mask_of_another_length_is_refused(pair, more, as_list):
     order, positions = pair

@@ -68,13 +68,10 @@ class Source:
         self._treedef, self.leaves, self._length = treedef, leaves, len(leaves[0])
         self.row: Callable[[int | jax.Array], Any] = leaves[0].row if treedef is None else _tree_row(treedef, leaves)
         """One row; a traced position is clamped."""
-        self.align: int | None = None
-        """How many rows are stored together where there is something to read, at most; None where there is not."""
+        self.align = leaves[0].align if treedef is None else _stored_together(leaves)
+        """How many rows are stored together where there is something to read; None where there is not."""
         self.traced = leaves[0].traced
         """Whether rows belong to a trace; then those of every leaf do."""
-        for leaf in leaves:
-            if leaf.align:
-                self.align = max(self.align or 1, leaf.align)
         self.together = self.align is not None and self.align > 1
         """Whether a row costs as much as all that are stored with it."""
 
@@ -139,6 +136,19 @@ class Source:
         """What, besides the position, decides a row: rows kept are good while this stays the same; None if none are."""
         contexts = tuple(leaf.context() for leaf in self.leaves)
         return None if None in contexts else contexts
+
+
+def _stored_together(leaves: "Sequence[Leaf]") -> "int | None":
+    """What blocks of rows are aligned to: the most rows that a leaf stores together and that are not too many bytes.
+
+    Those of the leaf with the largest rows count whatever their bytes; it would cost the most to read twice.
+    """
+    read = [(leaf.row_bytes, leaf.align) for leaf in leaves if leaf.align]
+    if not read:
+        return None
+    together = sum(row_bytes for row_bytes, _ in read)
+    _, of_largest = max(read)
+    return max(of_largest, *(align for _, align in read if align * together <= _kernels.LONG_READ_BYTES), 1)
 
 
 def _tree_row(treedef: Any, leaves: "Sequence[Leaf]") -> "Callable[[int | jax.Array], Any]":
